@@ -57,7 +57,7 @@ def test_operations_on_several_lanes(cases: Cases, seed: int, few_threads: None)
 
 
 def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
-    shapes = [(3, 500), (40, 70), (5, 9, 33), (2, 1500)]
+    shapes = [(3, 500), (40, 70), (5, 9, 33), (2, 1500), (530, 3)]
     for name, shape in cases.some(2, list(product(FOLDS, shapes))):
         x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float64)
         for axis in range(len(shape)):
@@ -141,6 +141,21 @@ def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatc
     for axis in (0, 1):
         for folded in (mx.argmax, mx.argmin, mx.max, lambda x, axis: mx.sum(x / 3 + 1j * x, axis=axis)):
             assert same_bits(lambda x, axis=axis, folded=folded: folded(x.T if axis else x, axis=1 - axis), x)
+    evaluate.forget_plans()
+
+
+@pytest.mark.parametrize("few_results", [True, False])
+def test_parts_of_sweeps(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, few_results: bool) -> None:
+    """Few sums are made of sums of parts, by a kernel each; many by one kernel, in the same order."""
+    monkeypatch.setattr(reductions, "FEW_LANES", 1 << 14 if few_results else 1)
+    evaluate.forget_plans()
+    x = mx.array(rng.normal(size=(1030, 3)) * 10.0 ** rng.integers(-3, 4, size=(1030, 3)), dtype=mx.float64)
+    with mx.stream(mx.gpu):
+        plans = plans_of(lambda x: mx.sum(x * 2, axis=0), x)
+    launches = [record.launch for plan in plans for record in plan.describe().records]
+    assert [one is not None and one.in_parts for one in launches] == ([False, False] if few_results else [True])
+    for folded in (mx.sum, mx.prod, mx.mean, mx.max, lambda x, axis: mx.sum(x.astype(mx.complex64) * 1j, axis=axis)):
+        assert same_bits(lambda x, folded=folded: folded(x * 2, axis=0), x)
     evaluate.forget_plans()
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.reference.lanes import L, array_of, value_of
-from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction
+from weft.compiler.kernel import CHUNK, SWEEP_PART, VIRTUAL_LANES, Instruction
 from weft.dtypes import Dtype
+from weft.primitives.reductions import PARTED_SWEEP
 
 State = Sequence[np.ndarray]
 """What elements were joined to: the accumulators of a reducer."""
@@ -43,14 +44,18 @@ class Fold:
     def _values(self, state: State) -> tuple[Any, ...]:
         return tuple([value_of(x, dtype) for x, (dtype, _) in zip(state, self.identity, strict=True)])
 
-    def reduced(self, elements: State, rows: int, by_lanes: bool) -> State:
+    def reduced(self, elements: State, rows: int, by_lanes: bool, in_parts: bool = False) -> State:
         """Elements folded along the axes behind the first ``rows``, up to the lanes. Of more lanes than a chunk has,
-        chunks are folded first."""
+        chunks are folded first, and so are parts of the axis before them, if they are to be."""
         lanes = elements[0].shape[-1]
         if by_lanes and lanes > CHUNK:
             chunks = [[x[..., first : first + CHUNK] for x in elements] for first in range(0, lanes, CHUNK)]
             totals = [self._folded(chunk, elements[0].ndim - 1, True) for chunk in chunks]
             elements = [np.concatenate(parts, -1) for parts in zip(*totals, strict=True)]
+        if in_parts and elements[0].shape[-2] >= PARTED_SWEEP:
+            starts = range(0, elements[0].shape[-2], SWEEP_PART)
+            parts = [self._folded([x[..., i : i + SWEEP_PART, :] for x in elements], rows, False) for i in starts]
+            elements = [np.stack(totals, -2) for totals in zip(*parts, strict=True)]
         return self._folded(elements, rows, by_lanes)
 
     def _folded(self, elements: State, rows: int, by_lanes: bool) -> State:

@@ -14,7 +14,7 @@ import numpy as np
 from tests.reference.folds import Fold
 from tests.reference.lanes import L, array_of, from_memory, rounded, value_of
 from tests.reference.memory import ReferenceMemory
-from weft.compiler.kernel import Instruction, Kernel, number_layout
+from weft.compiler.kernel import Instruction, Kernel, folds_in_parts, number_layout
 
 
 class KernelCode:
@@ -87,7 +87,8 @@ class Run:
         inputs = self.inputs(instruction, lambda x: np.broadcast_to(x, self.extents))
         elements = fold.lifted(*inputs, *([] if fold.reducer.needs_index else [None]))
         rows = self.kernel.rows
-        found = fold.finished(fold.reduced(elements, rows, self.kernel.lane == "reduced"))
+        in_parts = folds_in_parts(self.kernel, instruction)
+        found = fold.finished(fold.reduced(elements, rows, self.kernel.lane == "reduced", in_parts))
         return found.reshape(*self.extents[:rows], *[1] * self.kernel.sweeps, -1)
 
     def scan(self, position: int, instruction: Instruction) -> np.ndarray:

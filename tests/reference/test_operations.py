@@ -54,7 +54,7 @@ FOLDS: dict[str, Callable[[mx.array, int], mx.array]] = {
 
 
 @pytest.mark.parametrize("fold", FOLDS)
-@pytest.mark.parametrize("shape", [(3, 500), (40, 70), (5, 9, 33)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 500), (40, 70), (5, 9, 33), (530, 18)], ids=str)
 def test_the_order_of_folds(fold: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
     """Another order of these terms has another sum in float64; and the CPU walks over each shape in its own way."""
     x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float64)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
+from weft.primitives.reductions import LANES_PART, PARTED_SWEEP
 
 VIRTUAL_LANES = 16
 """Reductions over the lane axis fold every 16th element, and in the end 16 results: the order is fixed by this number,
@@ -22,6 +23,10 @@ whatever the processor's vectors are."""
 CHUNK = 1024
 """Reductions over more lanes than this fold chunks of so many by themselves, and then the results of the chunks in the
 same way: chunks can be folded side by side."""
+
+SWEEP_PART = LANES_PART
+"""Of `PARTED_SWEEP` elements along the only axis that is folded, if that is not the axis of the lanes, parts of so many
+are folded by themselves, and then the results of the parts: parts can be folded side by side."""
 
 
 class LaneStride(enum.Enum):
@@ -206,6 +211,17 @@ def folds_in_chunks(kernel: Kernel, instruction: Instruction) -> bool:
     """Whether an instruction gives other bits if the chunks of its row are folded by themselves."""
     if instruction.operation != "reduce" or kernel.lane != "reduced":
         return False
+    return _depends_on_order(kernel, instruction)
+
+
+def folds_in_parts(kernel: Kernel, instruction: Instruction) -> bool:
+    """Whether an instruction gives other bits if parts of its sweep are folded by themselves."""
+    if instruction.operation != "reduce" or kernel.lane != "parallel" or kernel.sweeps != 1 or kernel.ragged:
+        return False
+    return _depends_on_order(kernel, instruction)
+
+
+def _depends_on_order(kernel: Kernel, instruction: Instruction) -> bool:
     reducer, elements = instruction.primitive.reducer, kernel.instructions[instruction.inputs[0]].dtype
     return not reducer.ordered and not reducer.regroups(instruction.params.get("of", elements))
 
@@ -261,6 +277,12 @@ class Launch:
         """Whether rows are so long that their chunks are folded by themselves."""
         folds = any(folds_in_chunks(self.kernel, i) for i in self.kernel.instructions)
         return folds and self.lane_extent > CHUNK
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether a sweep is so long that its parts are folded by themselves."""
+        folds = any(folds_in_parts(self.kernel, i) for i in self.kernel.instructions)
+        return folds and self.sweep_extents[0] >= PARTED_SWEEP
 
     @property
     def operands(self) -> list[Any]:

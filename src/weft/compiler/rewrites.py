@@ -88,6 +88,8 @@ def _is_plain(value: object) -> bool:
 def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Target | None = None) -> Graph:
     """The graph of a program's key after all passes, for a target that may replace some operations."""
     graph = lowering(expansion(graph_of(entries, outputs), target))
+    if target is not None and target.limits.in_parts:
+        graph = partition(graph)
     if target is not None:
         graph = adaptation(graph, target)
     for rewrite in PASSES:
@@ -125,6 +127,11 @@ def expansion(graph: Graph, target: Target | None = None) -> Graph:
 def lowering(graph: Graph) -> Graph:
     """Operations become simpler ones, now that all extents are known: see `Primitive.lowered`."""
     return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.lowered(node))
+
+
+def partition(graph: Graph) -> Graph:
+    """Long folds become folds of parts and of their results: see `Primitive.in_parts`."""
+    return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.in_parts(node))
 
 
 def adaptation(graph: Graph, target: Target) -> Graph:

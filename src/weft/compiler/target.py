@@ -70,7 +70,8 @@ class FusionLimits:
     most so many such operations; of values that caches do not hold, which have ``uncached_size`` bytes and more, per
     byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`. What is made of
     results of several calls grows with each of them, if it has at least ``grown_size`` bytes; 0 is never. Results of at
-    least ``assigned_size`` elements are written part by part, if that is not 0; see `Primitive.assigned`.
+    least ``assigned_size`` elements are written part by part, if that is not 0; see `Primitive.assigned`. There are
+    steps for parts of long folds if these are done ``in_parts``; see `Primitive.in_parts`.
     """
 
     members: int
@@ -83,6 +84,7 @@ class FusionLimits:
     short_row: int = 0
     grown_size: int = 0
     assigned_size: int = 0
+    in_parts: bool = False
 
 
 class ChainEntry(NamedTuple):

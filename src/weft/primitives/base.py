@@ -135,6 +135,10 @@ class Primitive:
         """A node of simpler operations with the same value, which is planned instead of ``node``; or None."""
         return None
 
+    def in_parts(self, node: Node) -> Node | None:
+        """A node with the same value, of operations that do more of the work side by side; or None."""
+        return None
+
     def assigned(self, node: Node) -> Node | None:
         """An update with the same value, which writes the parts of a result that is stored one by one; or None."""
         return None

@@ -2,10 +2,10 @@
 
 The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
 threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
-end; of long rows chunks are added first. Over other axes: one element after the other. Many elements with few results:
-in parts. Sums and products are accumulated in float64 and rounded once. That is as fast as in float32: float64 lanes
-take twice as many vectors, but each addition waits for the one before in its vector, and those of different vectors
-overlap.
+end; of long rows chunks are added first. Over other axes: one element after the other; along one axis of 512 elements
+and more, parts of 256 are added first. Many elements with few results: in parts. Sums and products are accumulated in
+float64 and rounded once. That is as fast as in float32: float64 lanes take twice as many vectors, but each addition
+waits for the one before in its vector, and those of different vectors overlap.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ FEW_FOLDS, LONG_FOLD, LONGEST_FOLD = 1 << 12, 1 << 16, 1 << 20
 ROW_PART = 1 << 14
 LANES_PART = 1 << 8
 LANES_AGAIN = 1 << 5
+PARTED_SWEEP = 2 * LANES_PART
+"""Along one axis that is not the last one, a kernel folds so many elements and more in parts of `LANES_PART`."""
 SHORTER = 8
 """A part of several axes may have so many times fewer, if that divides an axis."""
 
@@ -89,10 +91,21 @@ class Reduction(Folding):
             kept = tuple([extent for axis, extent in enumerate(x.shape) if axis not in ones])
             x = Node(p.squeeze, (x,), (ones,), kept, x.dtype, None)
             axes = tuple([axis - sum(one < axis for one in ones) for axis in axes if axis not in ones])
-        total = self._in_parts(x, axes)
-        if total is None or total.dtype is dtype:
+        return self._finished(node, self._in_parts(x, axes, PARTED_SIZE))
+
+    def in_parts(self, node: Node) -> Node | None:
+        """A reduction along one axis that is folded in parts, as one of each part and one of their results; None if
+        there are many results in any case."""
+        x, axes = node.inputs[0], node.params[0]
+        if len(axes) != 1 or axes[0] == x.ndim - 1 or x.shape[axes[0]] < PARTED_SWEEP:
+            return None
+        return self._finished(node, self._in_parts(x, axes, PARTED_SWEEP))
+
+    def _finished(self, node: Node, total: Node | None) -> Node | None:
+        """A total in the dtype of a node."""
+        if total is None or total.dtype is node.dtype:
             return total
-        return Node(p.cast, (total,), (dtype,), shape, dtype, None)
+        return Node(p.cast, (total,), (node.dtype,), node.shape, node.dtype, None)
 
     def unrolled(self, node: Node) -> Node:
         """An elementwise operation of slices of the input, one for each element that is joined."""
@@ -106,11 +119,11 @@ class Reduction(Folding):
         result = Node(self.of_elements, tuple(slices), (lanes,), sizes, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
-    def _in_parts(self, x: Node, axes: Sequence[int], again: bool = False) -> Node | None:
+    def _in_parts(self, x: Node, axes: Sequence[int], least: int, again: bool = False) -> Node | None:
         """The reduction of each part, and then that of their results, which are not rounded in between; None if it is
-        not done in parts. ``again``: ``x`` are such results."""
+        not done in parts, as with fewer than ``least`` elements. ``again``: ``x`` are such results."""
         wide, parts = self.partial(x.dtype), self.reducer.identity(x.dtype)
-        if not _has_few_results(x.shape, axes, PARTED_AGAIN if again else PARTED_SIZE):
+        if not _has_few_results(x.shape, axes, least):
             return None
         size = ROW_PART if x.ndim - 1 in axes else LANES_AGAIN if again else LANES_PART
         axis, inner = cut_of(x.shape, axes, size)
@@ -123,7 +136,9 @@ class Reduction(Folding):
         results = self._chunks(x, axis, inner) if [axis] == [*axes] else self._boxes(x, axes, axis, inner, wide)
         outer = [a for a in axes if a <= axis]
         shape = tuple([extent for a, extent in enumerate(results.shape) if a not in outer])
-        return self._in_parts(results, outer, again=True) or Node(self, (results,), (tuple(outer),), shape, wide, None)
+        return self._in_parts(results, outer, PARTED_AGAIN, again=True) or Node(
+            self, (results,), (tuple(outer),), shape, wide, None
+        )
 
     def _joined_chunks(self, x: Node, axis: int, size: int) -> Node:
         """The result of all chunks along an axis, each of which comes to several accumulators."""

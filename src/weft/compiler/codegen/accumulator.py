@@ -72,16 +72,16 @@ class Running:
 
 
 class Accumulator(Running):
-    """The running state of one reduction. If rows are folded ``in_chunks``, it is that of the current chunk, and
-    ``totals`` are what those before it came to."""
+    """The running state of one reduction. If rows are folded ``in_chunks``, or sweeps ``in_parts``, it is that of the
+    current one, and ``totals`` are what those before it came to."""
 
     def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
         lanes_reduced = generator.kernel.lane == "reduced"
         L = generator.vector if lanes_reduced or instruction.varying else generator.scalar
         super().__init__(generator, instruction, L, vectors)
-        self.in_chunks = generator.folds_chunks(instruction)
-        if self.in_chunks:
-            self.totals = Running(generator, instruction, L)
+        self.in_chunks, self.in_parts = generator.folds_chunks(instruction), generator.folds_parts(instruction)
+        if self.in_chunks or self.in_parts:
+            self.totals = Running(generator, instruction, L, vectors)
 
     def lifted(self) -> tuple[Any, ...]:
         """The current element (of each lane) by itself."""
@@ -107,9 +107,15 @@ class Accumulator(Running):
         self.totals.write(self.g.crossing.joined(self.totals.read(), total, number, self.reducer.merge))
         self.begin()
 
+    def end_part(self, before: Accumulator | None = None) -> None:
+        """Join what a part of a sweep came to with the totals: its own, or those of the state of the part before."""
+        totals = self.totals if before is None else before.totals
+        totals.write(self.reducer.merge(self.L, totals.read(), self.read()))
+        self.begin()
+
     def result(self, instruction: Instruction) -> Any:
         """The finished value: lanes are folded in halves if they are reduced."""
-        values: tuple[Any, ...] = self.totals.read() if self.in_chunks else self.read()
+        values: tuple[Any, ...] = self.totals.read() if self.in_chunks or self.in_parts else self.read()
         L: Lanes = self.L
         if self.g.kernel.lane == "reduced":
             L, values = self.g.scalar, self.g.crossing.folded(values, self.reducer.merge)

@@ -6,29 +6,49 @@ How lanes are walked over is what targets do in their own way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.instructions import InstructionWriter
 from weft.compiler.codegen.prefix import OrderedFold, Prefix
-from weft.compiler.kernel import CHUNK, Instruction, Kernel, Level, copied_numbers, folds_in_chunks
+from weft.compiler.kernel import (
+    CHUNK,
+    SWEEP_PART,
+    Instruction,
+    Kernel,
+    Level,
+    copied_numbers,
+    folds_in_chunks,
+    folds_in_parts,
+)
 from weft.compiler.passes import Pass
 
 Reductions = dict[int, Accumulator | OrderedFold]
 """The states of the reductions of a pass, by number of the instruction."""
 
 
+def folded_in_parts(reductions: Reductions) -> list[Accumulator]:
+    """The states of reductions that fold parts of a sweep by themselves."""
+    return [s for s in dict.fromkeys(reductions.values()) if isinstance(s, Accumulator) and s.in_parts]
+
+
 class NestWriter(InstructionWriter, ABC):
     """Writes the rows, stages and sweeps of a kernel. ``passes`` are those over a row; ``in_chunks`` says whether the
-    lanes of rows are."""
+    lanes of rows are, and ``in_parts`` whether a sweep is."""
 
     def __init__(
-        self, kernel: Kernel, scheduled: Iterable[str], width: int, passes: list[Pass], in_chunks: bool = False
+        self,
+        kernel: Kernel,
+        scheduled: Iterable[str],
+        width: int,
+        passes: list[Pass],
+        in_chunks: bool = False,
+        in_parts: bool = False,
     ) -> None:
         super().__init__(kernel, scheduled, width)
         self.passes = passes
-        self.in_chunks = in_chunks
+        self.in_chunks, self.in_parts = in_chunks, in_parts
         self.sweep_count = "0"
         self.chunk_extent: str | None = None
         self.backwards = self.passes[0].backwards
@@ -172,13 +192,17 @@ class NestWriter(InstructionWriter, ABC):
             return
         last = depth == self.kernel.sweeps and not self._lanes_inside
         extent = self._sweep_extent(depth)
-        with self.e.loop("0", extent) as count, self._scope():
-            if last:
-                self._ask_ahead_of_sweep(count, extent)
-            self._enter_sweep(depth, count, extent, current)
-            self._open_sweep(depth + 1, current, reductions)
-            if last:
-                self._accumulate(current, reductions)
+
+        def turns(start: str, stop: str) -> None:
+            with self.e.loop(start, stop) as count, self._scope():
+                if last:
+                    self._ask_ahead_of_sweep(count, extent)
+                self._enter_sweep(depth, count, extent, current)
+                self._open_sweep(depth + 1, current, reductions)
+                if last:
+                    self._accumulate(current, reductions)
+
+        self._by_parts(reductions, "0", extent, turns)
 
     def _sweep_extent(self, depth: int) -> str:
         return self.chunk_extent or self.number("sweep", depth - 1)
@@ -205,6 +229,26 @@ class NestWriter(InstructionWriter, ABC):
             do(first, self._smaller(self.e.assign(f"add i64 {first}, {CHUNK}"), self._lane_extent))
             for state in states:
                 state.end_chunk(first)
+
+    def folds_parts(self, instruction: Instruction) -> bool:
+        """Whether a reduction folds parts of a sweep by themselves."""
+        return self.in_parts and folds_in_parts(self.kernel, instruction)
+
+    def _by_parts(self, reductions: Reductions, start: str, stop: str, do: Callable[[str, str], None]) -> None:
+        """``do`` the turns of a sweep from one to another: all, or if its parts are folded by themselves, part by
+        part."""
+        states = folded_in_parts(reductions)
+        if not states:
+            do(start, stop)
+            return
+        with self.e.loop(start, stop, SWEEP_PART) as first, self._scope():
+            do(first, self._smaller(self.e.assign(f"add i64 {first}, {SWEEP_PART}"), stop))
+            self._end_part(states)
+
+    def _end_part(self, states: Sequence[Accumulator]) -> None:
+        """Join what a part of a sweep came to with what those before it did."""
+        for state in states:
+            state.end_part()
 
     def _enter_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
         """Set the index of a sweep axis, and compute what is known with it."""

@@ -7,14 +7,16 @@ where a unit is a row (a block of rows of a tiled kernel) or, if the lanes are p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from weft import dtypes
-from weft.compiler.codegen.accumulator import Running
+from weft.compiler.codegen.accumulator import Accumulator, Running
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer
-from weft.compiler.codegen.nest import NestWriter, Reductions
+from weft.compiler.codegen.nest import NestWriter, Reductions, folded_in_parts
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import READ_LATER, WRITE_SOON, load_tile_row, load_transposed, prefetch
 from weft.compiler.cpu.piece_functions import pieces_in_order
@@ -26,12 +28,15 @@ from weft.compiler.cpu.schedule import (
     Walk,
     needed_for_index,
 )
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
+from weft.compiler.kernel import SWEEP_PART, VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import SHORT_ROW, Pass
 from weft.dtypes import Dtype
 
 LINE = 64
 """Bytes that a cache reads at once."""
+
+MOST_IN_PAIRS = 8
+"""Parts of a sweep are folded two at a time if so many instructions, or fewer, are in it: they are written twice."""
 
 
 def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
@@ -46,7 +51,9 @@ class _Generator(NestWriter):
 
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
         width = 1 if kernel.lane == "none" else VIRTUAL_LANES
-        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks)
+        super().__init__(
+            kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks, schedule.in_parts
+        )
         self.schedule = schedule
         self.sweep_outer = schedule.walk.sweeps_outside
         self.saved: dict[int, str] = {}
@@ -284,15 +291,16 @@ class _Generator(NestWriter):
         reductions = self._accumulators(current, vectors)
         self.scans = self._prefixes(current, vectors)
         self.states = list(dict.fromkeys((*reductions.values(), *self.scans.values())))
+        totals = [state.totals for state in self.states if isinstance(state, Accumulator) and state.in_parts]
         self.first_lane, self.last_lane = start, stop
 
         def begin() -> None:
-            for state in self.states:
+            for state in (*self.states, *totals):
                 state.begin()
                 state.save()
 
         def finish() -> None:
-            for state in self.states:
+            for state in (*self.states, *totals):
                 state.recall()
             for position, accumulator in reductions.items():
                 self.values[position] = accumulator.result(self.kernel.instructions[position])
@@ -311,8 +319,39 @@ class _Generator(NestWriter):
     def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
         if depth == self.kernel.sweeps and self.rows_at_once > 1:
             self._sweep_by_vector(self._sweep_extent(depth), current, reductions)
+        elif self.in_parts and not self._lanes_inside and self._only_folds(current, reductions):
+            self._parts_in_pairs(depth, current, reductions)
         else:
             super()._open_sweep(depth, current, reductions)
+
+    def _only_folds(self, current: Pass, reductions: Reductions) -> bool:
+        """Whether a pass does little besides folding parts."""
+        by_parts = folded_in_parts(reductions)
+        return all(reductions.get(root) in by_parts for root in current.roots) and len(current.needed) <= MOST_IN_PAIRS
+
+    def _parts_in_pairs(self, depth: int, current: Pass, reductions: Reductions) -> None:
+        """The only sweep, two parts at a time: additions of one do not wait for those of the other one."""
+        e, extent, others = self.e, self._sweep_extent(depth), self._accumulators(current)
+        pairs = list(zip(folded_in_parts(reductions), folded_in_parts(others), strict=True))
+
+        def turn(index: str, states: Reductions) -> None:
+            with self._scope():
+                self._enter_sweep(depth, index, extent, current)
+                self._accumulate(current, states)
+
+        def turns(start: str, stop: str) -> None:
+            with e.loop(start, stop) as index:
+                turn(index, reductions)
+
+        whole = e.assign(f"mul i64 {e.assign(f'sdiv i64 {extent}, {2 * SWEEP_PART}')}, {2 * SWEEP_PART}")
+        with e.loop("0", whole, 2 * SWEEP_PART) as first:
+            with e.loop(first, e.assign(f"add i64 {first}, {SWEEP_PART}")) as index:
+                turn(index, reductions)
+                turn(e.assign(f"add i64 {index}, {SWEEP_PART}"), others)
+            for state, other in pairs:
+                state.end_part()
+                other.end_part(state)
+        self._by_parts(reductions, whole, extent, turns)
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
         if self.sweep_outer:
@@ -326,7 +365,7 @@ class _Generator(NestWriter):
         """The last sweep axis, some rows at a time: for each vector of lanes all of these, so that what was joined is
         in registers from row to row."""
 
-        def rows() -> None:
+        def rows(start: str, stop: str) -> None:
             for state in self.states:
                 state.recall()
             with self.e.loop(start, stop) as count, self._scope():
@@ -335,9 +374,27 @@ class _Generator(NestWriter):
             for state in self.states:
                 state.save()
 
-        with self.e.loop("0", extent, self.rows_at_once) as start:
-            stop = self._smaller(self.e.assign(f"add i64 {start}, {self.rows_at_once}"), extent)
-            self._lanes(self.first_lane, self.last_lane, rows)
+        def turns(first: str, end: str) -> None:
+            with self.e.loop(first, end, self.rows_at_once) as start:
+                stop = self._smaller(self.e.assign(f"add i64 {start}, {self.rows_at_once}"), end)
+                self._lanes(self.first_lane, self.last_lane, partial(rows, start, stop))
+
+        self._by_parts(reductions, "0", extent, turns)
+
+    def _end_part(self, states: Sequence[Accumulator]) -> None:
+        if not self.sweep_outer:
+            super()._end_part(states)
+            return
+
+        def end() -> None:
+            for state in states:
+                for one in (state, state.totals):
+                    one.recall()
+                state.end_part()
+                for one in (state, state.totals):
+                    one.save()
+
+        self._lanes(self.first_lane, self.last_lane, end)
 
     def _accumulate_saved(self, current: Pass, reductions: Reductions) -> None:
         for state in self.states:

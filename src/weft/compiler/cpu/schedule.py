@@ -78,7 +78,8 @@ class CpuSchedule(Schedule):
     caches, by number of the instruction. ``awaited`` are the loads of rows at computed places, which are asked for
     ``ahead`` rows before; in a kernel with sweeps the stores, asked for so many turns of the last sweep before. A unit
     is a row (``rows`` of them, if several are done together), or a block of ``block`` lanes of one; ``block`` is 0 if
-    lanes are not cut. The chunks of rows are folded by themselves if they are done ``in_chunks``."""
+    lanes are not cut. The chunks of rows are folded by themselves if they are done ``in_chunks``, the
+    parts of sweeps ``in_parts``."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -92,10 +93,11 @@ class CpuSchedule(Schedule):
     rows: int = 1
     cut: BodyCut | None = None
     in_chunks: bool = False
+    in_parts: bool = False
 
     @property
     def text(self) -> str:
-        parts = [self.walk.value, "in chunks" if self.in_chunks else ""]
+        parts = [self.walk.value, "in chunks" if self.in_chunks else "", "in parts" if self.in_parts else ""]
         if self.cut is not None and max(self.cut.at_once) > 1:
             parts.append("several vectors at once")
         for name, numbers in (
@@ -196,6 +198,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         rows,
         cut,
         launch.in_chunks,
+        launch.in_parts,
     )
 
 

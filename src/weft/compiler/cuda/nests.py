@@ -52,7 +52,9 @@ class ThreadWriter(NestWriter):
     body_together = BODY_TOGETHER
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule, width: int) -> None:
-        super().__init__(kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks)
+        super().__init__(
+            kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks, schedule.in_parts
+        )
         self.schedule = schedule
         self.first_of_vector = "0"
 
@@ -180,8 +182,11 @@ class ThreadWriter(NestWriter):
         def turn(count: str, whole: bool) -> None:
             self._set_sweep(depth, count, extent, current)
 
+        def turns(start: str, stop: str) -> None:
+            self._by_turns(start, stop, 1, turn, current, reductions)
+
         extent = self._sweep_extent(depth)
-        self._by_turns("0", extent, 1, turn, current, reductions)
+        self._by_parts(reductions, "0", extent, turns)
 
     def _save(self, position: int, instruction: Instruction) -> None:
         raise AssertionError("nothing is saved")

@@ -99,8 +99,9 @@ class CudaSchedule(Schedule):
     threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
     memory; 0 if none are. If threads have ``turns`` elements of a row, all of them, ``in_registers`` of the arrays are
     in registers; if they share what is folded, each has so many at a time. Long rows are done by ``cluster`` blocks
-    each and have at most ``chunks`` chunks. Chunks of rows are folded by themselves if they are done ``in_chunks``. If
-    there are ``few_threads``, each does many turns of a sweep together, so that as much memory is on its way."""
+    each and have at most ``chunks`` chunks. Chunks of rows are folded by themselves if they are done ``in_chunks``,
+    parts of sweeps ``in_parts``. If there are ``few_threads``, each does many turns of a sweep together, so that as
+    much memory is on its way."""
 
     walk: Walk
     threads: int
@@ -114,6 +115,7 @@ class CudaSchedule(Schedule):
     cluster: int = 1
     chunks: int = 0
     in_chunks: bool = False
+    in_parts: bool = False
     grain: int = 1
     turns: int = 0
     in_registers: int = 0
@@ -132,6 +134,8 @@ class CudaSchedule(Schedule):
             parts.append(f"{1 << self.bits} lanes a block, {self.turns} turns a thread")
         elif self.in_chunks:
             parts.append("in chunks")
+        if self.in_parts:
+            parts.append("in parts")
         if self.saved_lanes:
             parts.append(f"{self.saved_lanes} lanes saved")
         if self.in_registers:

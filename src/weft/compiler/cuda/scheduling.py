@@ -144,6 +144,7 @@ def _elements(launch: Launch) -> CudaSchedule:
         pieces=pieces,
         grain=grain,
         few_threads=few,
+        in_parts=launch.in_parts,
     )
 
 
@@ -152,7 +153,7 @@ def _shared_folds(launch: Launch) -> CudaSchedule | None:
     in which elements are stored or scanned matters."""
     kernel = launch.kernel
     folds = [i for i in kernel.instructions if i.operation == "reduce"]
-    if not folds or kernel.backwards or any(i.primitive.reducer.ordered for i in folds):
+    if not folds or kernel.backwards or launch.in_parts or any(i.primitive.reducer.ordered for i in folds):
         return None
     if any(i.operation == "scan" or (i.level is Level.SWEEP and meets(i)) for i in kernel.instructions):
         return None

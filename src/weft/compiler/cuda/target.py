@@ -30,6 +30,7 @@ class CudaTarget(Target):
         repeated_operations=8,
         fewer=4,
         uncached_size=1 << 20,
+        in_parts=True,
     )
 
     def __init__(self, architecture: str) -> None:
