@@ -367,3 +367,36 @@ def test_blocks_of_memory_are_handed_out_once() -> None:
     assert mx.get_active_memory() == active
     mx.clear_cache()
     assert mx.get_cache_memory() == 0
+
+
+def test_garbage_is_collected_rarely_while_a_function_is_traced() -> None:
+    usual, before = gc.get_threshold(), (700, 10, 10)
+    seen: list[tuple[int, int, int]] = []
+    counted: list[int] = []
+
+    def count(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            counted.append(facts["generation"])
+
+    def traced(x: mx.array, fails: bool) -> mx.array:
+        seen.append(gc.get_threshold())
+        if fails:
+            raise ValueError("a user's error")
+        first = len(counted)
+        garbage = [[number] for number in range(10 * before[0])]
+        assert len(counted) <= first + 1
+        return mx.compile(lambda x: x * len(garbage))(x)
+
+    function = mx.compile(traced)
+    gc.callbacks.append(count)
+    try:
+        gc.set_threshold(*before)
+        function(mx.array(2.0), False)
+        assert gc.get_threshold() == before
+        with pytest.raises(ValueError, match="a user's error"):
+            function(mx.array(2.0), True)
+        assert gc.get_threshold() == before
+        assert all(threshold[0] > before[0] for threshold in seen)
+    finally:
+        gc.callbacks.remove(count)
+        gc.set_threshold(*usual)

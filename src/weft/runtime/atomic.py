@@ -171,6 +171,22 @@ def no_garbage_collected() -> Iterator[None]:
                 gc.enable()
 
 
+@contextmanager
+def garbage_collected_rarely() -> Iterator[None]:
+    """Collect some only after many objects were made, and only among new ones, in a block that runs users' code and
+    makes many objects that stay."""
+    before = gc.get_threshold()
+    if not 0 < before[0] < _MANY_OBJECTS:  # it is off, or rare already
+        yield
+        return
+    with done_at_end([(gc.set_threshold, *before)]):
+        gc.set_threshold(_MANY_OBJECTS, _MANY_TIMES, _MANY_TIMES)
+        yield
+
+
+_MANY_OBJECTS, _MANY_TIMES = 1 << 15, 1000
+
+
 def _end_blocks_of_others() -> None:
     """In a child, where those of other threads do not end."""
     own = threading.get_ident()

@@ -24,6 +24,7 @@ from weft.graph.symbolic import Decisions, input_shape
 from weft.graph.tracing import Trace, assign, assignments_undone, is_tracing, name_of, trace
 from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
+from weft.runtime.atomic import garbage_collected_rarely
 from weft.runtime.devices import saved_stream, set_current_stream
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
@@ -183,7 +184,8 @@ class _Compiled:
             results = repeat.call(args, kwargs, self._cache.tick)
             if results is not NotImplemented:
                 return results
-        return self._call(args, kwargs)
+        with garbage_collected_rarely():
+            return self._call(args, kwargs)
 
     def __reduce__(self) -> str:
         return name_of(self._fun)  # like a function: its own copy, and pickled by name
