@@ -30,11 +30,13 @@ class Dependencies:
         gained = 0
         for user, _ in uses:
             if user is not earlier and user not in earlier.users:
-                gained |= _with_after(user)
+                if user.is_behind:
+                    _catch_up(user)
+                gained |= user.after | (1 << user.number)
                 _connect(earlier, user)
         if gained & ~earlier.after and not earlier.is_behind:
             earlier.after |= gained
-            _leave_behind(earlier.needs)
+            _run_before(earlier.needs, gained)
 
     def are_independent(self, left: Group, right: Group) -> bool:
         """Whether neither of two groups needs the other, so that one may become a part of the other."""
@@ -43,7 +45,7 @@ class Dependencies:
     def unite(self, group: FusedGroup, other: FusedGroup) -> None:
         """What needs one of two groups, or is needed by it, goes on with ``group`` in place of both."""
         self._replace(other, group)
-        _leave_behind(group.needs)
+        _run_before(group.needs, group.after | (1 << group.number))
 
     def may_attach(self, group: Group, first: Group) -> bool:
         """Whether a group may become a part of a step that ``first`` is the first part of: whatever else it needs does
@@ -54,7 +56,7 @@ class Dependencies:
         """What a group needs, and what needs it, goes on with ``first``, as a part of whose step it runs."""
         self._replace(group, first)
         first.after &= ~((1 << group.number) | (1 << first.number))
-        _leave_behind(first.needs)
+        _run_before(first.needs, first.after | (1 << first.number))
 
     def _replace(self, group: Group, by: Group) -> None:
         """Remove a group, in whose place stands another one."""
@@ -126,7 +128,14 @@ def _connect(earlier: Group, later: Group) -> None:
 
 def after(group: Group) -> int:
     """A bit set of all groups that need a group, directly or not."""
-    pending = [group] if group.is_behind else []
+    if group.is_behind:
+        _catch_up(group)
+    return group.after
+
+
+def _catch_up(group: Group) -> None:
+    """Complete the bit set of a group, and before it those of the groups that need it."""
+    pending = [group]
     while pending:
         one = pending[-1]
         first = [user for user in one.users if user.is_behind]
@@ -137,17 +146,12 @@ def after(group: Group) -> int:
         for user in one.users:
             one.after |= user.after | (1 << user.number)
         one.is_behind = False
-    return group.after
 
 
-def _with_after(group: Group) -> int:
-    return after(group) | (1 << group.number)
-
-
-def _leave_behind(groups: Iterable[Group]) -> None:
-    """Note that something is after groups, and so after all that they need, that their bit sets do not say. It is found
-    when somebody asks: in a long chain, whose last groups change one after the other, most are asked once."""
-    pending = list(groups)
+def _run_before(groups: Iterable[Group], later: int) -> None:
+    """Note that groups, and so all that they need, run before those of a bit set. If that is new, their bit sets are
+    behind until somebody asks: in a long chain, whose last groups change one after the other, most are asked once."""
+    pending = [group for group in groups if later & ~group.after]
     while pending:
         group = pending.pop()
         if not group.is_behind:
