@@ -102,6 +102,19 @@ def test_distances_of_all_pairs_are_summed_in_one_kernel(count: int) -> None:
     assert (turned.loops, whole.loops) == (f"{count}x70", "70x[70]")
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_only_what_differs_along_lanes_is_turned(swapped: bool) -> None:
+    """The elements of the other array, which all lanes have in common, are read where they lie."""
+    a, b = mx.random.normal((70, 16)), mx.random.normal((70, 16))
+
+    def squares(a: mx.array, b: mx.array) -> mx.array:
+        return mx.sum(mx.square(b[None] - a[:, None] if swapped else a[:, None] - b), axis=-1)
+
+    _, whole = mx.compile(squares).explain(a, b).steps
+    assert "stored" not in whole.operations
+    assert mx.array_equal(mx.compile(squares)(a, b), squares(a, b))
+
+
 def padded_operations(f: Callable[..., Any], *arrays: mx.array) -> list[str]:
     """The operations in the steps of a compiled function."""
     return sorted({name for step in mx.compile(f).explain(*arrays).steps for name in step.operations})

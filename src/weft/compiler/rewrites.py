@@ -219,10 +219,25 @@ def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None
 
 
 def _read_again(made: Sequence[Node], source: Node) -> set[Node]:
-    """Inputs of the operations that make ``source`` which have its last axis, and are read again and again."""
+    """Inputs of the operations that make ``source`` which have its last two axes, and are read again and again."""
     inputs = {x for node in made for x in node.inputs} - set(made)
     small = [x for x in inputs if x.size * AGAIN <= source.size]
-    return {x for x in small if x.ndim > 1 and x.shape[-1] == source.shape[-1] > 1}
+    found = [x for x in small if x.ndim > 1 and x.shape[-1] == source.shape[-1] > 1]
+    return {x for x in found if _differs_along_lanes(x, made, source)}
+
+
+def _differs_along_lanes(x: Node, made: Sequence[Node], source: Node) -> bool:
+    """Whether ``source``, which is made of ``x`` by operations, has other elements of ``x`` along its last axis but
+    one."""
+    reached = {x}
+    for node in made:
+        if not reached.isdisjoint(node.inputs) and not _repeats_along_lanes(node):
+            reached.add(node)
+    return source in reached
+
+
+def _repeats_along_lanes(node: Node) -> bool:
+    return p.repeats(node) and node.inputs[0].shape[-2:-1] == (1,) and node.shape[-2] > 1
 
 
 def _turn(inputs: Iterable[Node], users: Sequence[Node]) -> None:
