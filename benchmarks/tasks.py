@@ -286,6 +286,7 @@ TASKS = (
     formula("orbit", "10 Runge-Kutta steps, 10^6 pairs"),
     formula("reaction", "40 steps of a reaction, 10^6"),
     formula("water", "20 steps of shallow water, 500x500"),
+    formula("patterns", "10 steps of two substances on a periodic grid, 500x500"),
     Task(
         "formula-gradient",
         "mean of the polynomials, and its gradient",

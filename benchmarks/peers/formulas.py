@@ -1,8 +1,7 @@
 """Formulas of scientists: long elementwise programs, written once for all peers.
 
-A formula takes the namespace of a peer (`sqrt`, `exp`, `log`, `erf`, `replaced`: an array with other values at an
-index) and arrays. `FORMULAS` gives for each of them the
-range of its numbers and its shape.
+A formula takes the namespace of a peer (`sqrt`, `exp`, `log`, `erf`, `roll`, `replaced`: an array with other values at
+an index) and arrays. `FORMULAS` gives for each of them the range of its numbers and its shape.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Formula = Callable[..., Any]
 Range = tuple[float, float, tuple[int, ...]]
 
 GRID, DEPTHS, MILLION, SEA = (200, 200, 25), (25,), (1_000_000,), (500, 500)
-ORBIT_STEPS, REACTION_STEPS, WATER_STEPS = 10, 40, 20
+ORBIT_STEPS, REACTION_STEPS, WATER_STEPS, PATTERN_STEPS = 10, 40, 20, 10
 STEP = 0.01
 DEGREES = (8, 7, 5)
 
@@ -133,6 +132,18 @@ def water(xp: Any, h: Any, u: Any, v: Any) -> list[Any]:
     return [h, u, v]
 
 
+def patterns(xp: Any, u: Any, v: Any) -> list[Any]:
+    """Explicit steps of a reaction of two substances that diffuse on a periodic grid, after Gray and Scott."""
+
+    def spread(x: Any) -> Any:
+        return xp.roll(x, 1, 0) + xp.roll(x, -1, 0) + xp.roll(x, 1, 1) + xp.roll(x, -1, 1) - 4 * x
+
+    for _ in range(PATTERN_STEPS):
+        rate = u * v * v
+        u, v = u + 0.16 * spread(u) - rate + 0.035 * (1 - u), v + 0.08 * spread(v) + rate - 0.1 * v
+    return [u, v]
+
+
 FORMULAS: dict[str, tuple[Formula, list[Range]]] = {
     "seawater": (seawater, [(30, 40, GRID), (0, 30, GRID), (0, 500, DEPTHS)]),
     "polynomials": (polynomials, [(0, 1, GRID), (0, 1, GRID), (0, 1, DEPTHS)]),
@@ -142,6 +153,7 @@ FORMULAS: dict[str, tuple[Formula, list[Range]]] = {
     ),
     "orbit": (orbit, [(5, 10, MILLION), (2, 5, MILLION)]),
     "reaction": (reaction, [(0, 1, MILLION)]),
+    "patterns": (patterns, [(0, 1, SEA), (0, 1, SEA)]),
     "water": (water, [(99, 101, SEA), (-1, 1, SEA), (-1, 1, SEA)]),
 }
 

@@ -41,6 +41,7 @@ NAMES = SimpleNamespace(
     exp=jnp.exp,
     log=jnp.log,
     erf=jax.scipy.special.erf,
+    roll=jnp.roll,
     replaced=lambda x, at, values: x.at[at].set(values),
 )
 """What formulas are written with."""

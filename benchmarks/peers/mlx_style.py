@@ -85,7 +85,7 @@ class MlxStylePeer:
             result[at] = values
             return result
 
-        return SimpleNamespace(sqrt=mx.sqrt, exp=mx.exp, log=mx.log, erf=mx.erf, replaced=replaced)
+        return SimpleNamespace(sqrt=mx.sqrt, exp=mx.exp, log=mx.log, erf=mx.erf, roll=mx.roll, replaced=replaced)
 
     def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
         work = self._attended(lambda attend: attend, heads, queries, keys, mask, dtype)

@@ -67,7 +67,9 @@ class TorchPeer:
 
     def formula(self, name: str) -> Work:
         function, arrays = formula_data(name)
-        names = SimpleNamespace(sqrt=torch.sqrt, exp=torch.exp, log=torch.log, erf=torch.erf, replaced=replaced)
+        names = SimpleNamespace(
+            sqrt=torch.sqrt, exp=torch.exp, log=torch.log, erf=torch.erf, roll=torch.roll, replaced=replaced
+        )
         return self._compiled(partial(function, names), *arrays)
 
     def softmax(self, shape: tuple[int, ...]) -> Work:

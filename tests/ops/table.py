@@ -75,6 +75,7 @@ NO_ROW = {
 }
 
 INTERNAL = {
+    "assembled": "Made of rotated arrays when they are planned; see test_rotations.py.",
     "adjugate_of": "The derivative of det; its values are compared with cofactors in test_linalg.py.",
     "attention_gradients": "The derivative of attention, which is compared with that of plain operations.",
     "bounded_score": "Made of attention when it is planned for a GPU; see test_cudnn.py.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import weft.primitives as p
 from weft.compiler.program import Entry
+from weft.compiler.rotations import RotatedReads
 from weft.compiler.short_rows import JoinedRows
 from weft.compiler.target import Target
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
@@ -96,7 +97,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
         graph = rewrite(graph)
     if target is None:
         return graph
-    return assignments(long_rows(graph, target.limits.short_row), target)
+    return assignments(long_rows(boxes(graph, target), target.limits.short_row), target)
 
 
 def expansion(graph: Graph, target: Target | None = None) -> Graph:
@@ -279,6 +280,12 @@ def long_rows(graph: Graph, short: int) -> Graph:
     """Many rows of less than ``short`` elements become one, where an operand is the same for all of them."""
     joined = JoinedRows(graph.order, graph.inputs, short)
     return _replaced(graph, joined.replaced) if joined.members else graph
+
+
+def boxes(graph: Graph, target: Target) -> Graph:
+    """What is made of rotated arrays element by element is made box by box of what they are copies of."""
+    reads = RotatedReads(graph.order, graph.outputs, target.limits.most_boxes)
+    return _replaced(graph, reads.replaced) if reads.members else graph
 
 
 def assignments(graph: Graph, target: Target) -> Graph:

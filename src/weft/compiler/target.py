@@ -71,7 +71,8 @@ class FusionLimits:
     byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`. What is made of
     results of several calls grows with each of them, if it has at least ``grown_size`` bytes; 0 is never. Results of at
     least ``assigned_size`` elements are written part by part, if that is not 0; see `Primitive.assigned`. There are
-    steps for parts of long folds if these are done ``in_parts``; see `Primitive.in_parts`.
+    steps for parts of long folds if these are done ``in_parts``; see `Primitive.in_parts`. Results made of rotated
+    arrays are made in at most ``most_boxes`` boxes of what these are copies of; see `rotations`.
     """
 
     members: int
@@ -85,6 +86,7 @@ class FusionLimits:
     grown_size: int = 0
     assigned_size: int = 0
     in_parts: bool = False
+    most_boxes: int = 0
 
 
 class ChainEntry(NamedTuple):

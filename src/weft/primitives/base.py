@@ -143,6 +143,11 @@ class Primitive:
         """An update with the same value, which writes the parts of a result that is stored one by one; or None."""
         return None
 
+    def rotated(self, node: Node) -> tuple[Node, Shape] | None:
+        """The array that a node is a copy of, but for an offset on each axis: what is moved beyond the end is at the
+        beginning. None if it is something else."""
+        return None
+
     def swapped(self, node: Node) -> Node | None:
         """A node of this primitive that computes the transpose (of the last two axes) at the same cost, or None."""
         return None

@@ -16,6 +16,7 @@ from weft.primitives.index import ZERO, AxisTerm, Terms, reshaped_strides, squee
 from weft.primitives.untrusted import LARGEST, check_axes, check_axis, check_number, check_numbers, require
 
 __all__ = [
+    "box_of",
     "broadcast",
     "expand",
     "fill",
@@ -318,6 +319,11 @@ slice_: View = View(
     strides=lambda strides, starts, sizes, steps: (tuple(map(mul, strides, steps)), sum(map(mul, strides, starts))),
     check=_check_slice,
 )
+
+
+def box_of(x: Node, starts: Shape, sizes: Shape) -> Node:
+    """A node that shows a box of ``x``."""
+    return Node(slice_, (x,), (starts, sizes, (1,) * x.ndim), sizes, x.dtype, None)
 
 
 def _infer_pick(x: Node, *, axes: Sequence[int], positions: Sequence[int]) -> Aval:

@@ -27,7 +27,9 @@ __all__ = [
     "ScatterWrite",
     "Update",
     "Write",
+    "assembled",
     "concatenate",
+    "made_of_boxes",
     "scatter",
     "slice_update",
 ]
@@ -173,8 +175,54 @@ class Concatenate(LinearUpdate):
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*p.batch_first(inputs, axes), axis=params["axis"] + 1), 0
 
+    def rotated(self, node: Node) -> tuple[Node, Shape] | None:
+        """Both parts of one array in the other order are that array rotated."""
+        if len(node.inputs) != 2 or any(part.primitive is not p.slice_ for part in node.inputs):
+            return None
+        end, begin = node.inputs
+        source, axis = end.inputs[0], node.params[0]
+        first = end.params[0][axis]
+        if begin.inputs[0] is not source or source.shape != node.shape or any(map(_skips, node.inputs)):
+            return None
+        is_end = first > 0 and first + end.shape[axis] == node.shape[axis]
+        is_begin = begin.params[0][axis] == 0 and begin.shape[axis] == first
+        return (source, insert((0,) * (node.ndim - 1), axis, first)) if is_end and is_begin else None
+
+
+def _skips(part: Node) -> bool:
+    """Whether a slice has not all elements from its first to its last one."""
+    return any(step != 1 for step in part.params[2])
+
 
 concatenate = Concatenate()
+
+
+class Assembled(LinearUpdate):
+    """Boxes at ``starts``, which have each element of an array of a ``shape`` once. Only graphs that are planned have
+    it."""
+
+    name = "assembled"
+    parameters = ("starts", "shape")
+    disjoint = True
+
+    def writes(self, node: Node) -> list[Write]:
+        steps = (1,) * node.ndim
+        return [RegionWrite(position, start, steps) for position, start in enumerate(node.params[0])]
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        require(False, "no file has it")
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        return params["shape"], inputs[0].dtype
+
+
+assembled = Assembled()
+
+
+def made_of_boxes(boxes: Sequence[Node], starts: Sequence[Shape], shape: Shape) -> Node:
+    """A node of which each of the boxes, which begin at ``starts``, is a part."""
+    return Node(assembled, tuple(boxes), (tuple(starts), shape), shape, boxes[0].dtype, None)
+
 
 COMBINE: dict[str, Elementwise | None] = {
     "set": None, "add": p.add, "multiply": p.multiply, "maximum": p.maximum, "minimum": p.minimum,

@@ -36,6 +36,7 @@ class CpuTarget(Target):
         short_row=64,
         grown_size=1 << 16,
         assigned_size=1 << 16,
+        most_boxes=27,
     )
 
     def schedule(self, launch: Launch) -> CpuSchedule:
