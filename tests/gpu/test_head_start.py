@@ -16,7 +16,7 @@ import weft.core as mx
 from tests.gpu.fake_driver import FakeDriver
 from weft.compiler.codegen import loading
 from weft.compiler.cuda import head_start
-from weft.compiler.cuda.head_start import HeadStart, Library
+from weft.compiler.cuda.head_start import HeadStart, NeededLibrary
 from weft.errors import EvaluationError
 from weft.runtime.cuda import shared_libraries
 from weft.runtime.cuda.engine import CudaEngine
@@ -52,8 +52,8 @@ class Process:
         self.start.make()
         wait()
 
-    def _library(self, name: str) -> Library:
-        return Library(partial(self.loaded.append, name), self._make)
+    def _library(self, name: str) -> NeededLibrary:
+        return NeededLibrary(partial(self.loaded.append, name), self._make)
 
     def _make(self, need: str) -> None:
         if need == self.fails:

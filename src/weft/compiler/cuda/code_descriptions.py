@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.loading import CachedText
-from weft.compiler.cuda.head_start import HeadStart, Library
+from weft.compiler.cuda.head_start import HeadStart, NeededLibrary
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
 from weft.runtime.cuda.code import CopyPlaces, CudaCode
@@ -52,8 +52,8 @@ class CodeDescriptions:
         self.head_start = HeadStart(
             target.key,
             {
-                _PRODUCT: Library(cublas.missing, self._begin_products),
-                _CUDNN: Library(plans.missing, lambda need: self._scratch_for(_work_in(need))),
+                _PRODUCT: NeededLibrary(cublas.missing, self._begin_products),
+                _CUDNN: NeededLibrary(plans.missing, lambda need: self._scratch_for(_work_in(need))),
             },
         )
         self._knows_product = False

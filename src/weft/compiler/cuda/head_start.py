@@ -23,10 +23,10 @@ from weft.errors import EvaluationError
 from weft.runtime.disk_cache import DiskCache
 
 _MOST = 32
-"""So many needs of a program are kept."""
+"""So many needs of a program are cached."""
 
 
-class Library(NamedTuple):
+class NeededLibrary(NamedTuple):
     """How what is needed of a library is made ready: it is loaded, and then, when the card is used, each need is
     made."""
 
@@ -38,14 +38,14 @@ class HeadStart:
     """Notes what is needed of ``libraries``, as texts, and makes ready what the program needed last time. Each library
     has a thread."""
 
-    def __init__(self, target: str, libraries: dict[str, Library]) -> None:
+    def __init__(self, target: str, libraries: dict[str, NeededLibrary]) -> None:
         self._target, self._libraries = target, libraries
         self._expected: dict[str, list[str]] = {}
         self._noted: dict[str, list[str]] = {}
         self._is_loading = False
 
     def note(self, library: str, need: str) -> None:
-        """Something is needed. If it was not expected, this is kept for the next process, with all others."""
+        """Something is needed. If it was not expected, this is cached for the next process, with all others."""
         noted = self._noted.setdefault(library, [])
         if need in noted or sum(map(len, self._noted.values())) >= _MOST:
             return
