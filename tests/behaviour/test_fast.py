@@ -160,6 +160,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "fraction": (rope(offset=mx.array(1.5)), r"offset must be an integer, not float32"),
     "matrix": (rope(a=X[0]), r"at least 3 dimensions"),
     "base": (rope(base=-1.0), r"base must be positive"),
+    "gamma": (delta(gamma=mx.ones((1, 3, 2, 5))), r"\[gated_delta_update\] gamma must have the shape \(1, 3, 2, 4\)"),
     "keys": (delta(k=mx.ones((1, 3, 2, 5))), r"\[gated_delta_update\] k must have the shape \(1, 3, 2, 4\)"),
     "heads": (delta(q=mx.ones((1, 3, 3, 4)), k=mx.ones((1, 3, 3, 4))), r"must be a multiple of that of q and k"),
     "state": (delta(initial_state=mx.ones((1, 4, 4))), r"initial_state must have the shape \(1, 2, 4, 4\)"),

@@ -78,7 +78,7 @@ def gated_delta_update(
     state = np.zeros((*v.shape[:1], *v.shape[2:], k.shape[-1])) if state is None else state
     output = np.zeros(v.shape)
     for step in range(v.shape[1]):
-        decayed = state * gamma[:, step, :, None, None]
+        decayed = state * (gamma[:, step, :, None] if gamma.ndim == 4 else gamma[:, step, :, None, None])
         error = v[:, step] - np.einsum("bhvk,bhk->bhv", decayed, k[:, step])
         following = decayed + np.einsum("bh,bhv,bhk->bhvk", beta[:, step], error, k[:, step])
         taken = np.ones(len(v), bool) if mask is None else mask[:, step]
@@ -87,11 +87,12 @@ def gated_delta_update(
     return output, state
 
 
-def _delta_domains(steps: int) -> tuple[Domain, ...]:
+def _delta_domains(steps: int, *features: int) -> tuple[Domain, ...]:
     """Keys are shorter than 1, or corrections would overshoot and the state grow."""
     keys, values, rows = (2, steps, 1, 4), (2, steps, 2, 5), (2, steps, 2)
     key = Domain(-0.5, 0.5, shape=keys)
-    return (Domain(shape=keys), key, Domain(shape=values), Domain(0.3, 1, shape=rows), Domain(0.1, 1, shape=rows))
+    gamma, beta = Domain(0.3, 1, shape=(*rows, *features)), Domain(0.1, 1, shape=rows)
+    return (Domain(shape=keys), key, Domain(shape=values), gamma, beta)
 
 
 ROWS = [
@@ -163,5 +164,15 @@ ROWS = [
         FLOATS,
         variant="state, mask",
         ulp=16,
+    ),
+    Row(
+        "fast.gated_delta_update",
+        lambda mx, *arrays: mx.fast.gated_delta_update(*arrays),
+        gated_delta_update,
+        (*_delta_domains(3, 4), Domain(shape=(2, 2, 5, 4)), Domain(shape=(2, 3), dtype="bool_")),
+        FLOATS,
+        variant="gamma of each feature",
+        ulp=16,
+        without={"shapeless": "One step is computed after the other, so their number is a plain one."},
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import AnyExtent, agree, derived, named
+from weft.graph.extents import AnyExtent, agree, derived, fixed, named
 from weft.graph.node import Shape
 from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
 from weft.ops.entrance import on_stream
@@ -38,7 +38,8 @@ def gated_delta_update(
     Args:
         q, k: ``(B, T, Hk, Dk)``; a head serves ``Hv / Hk`` neighbouring ones of ``v``.
         v: ``(B, T, Hv, Dv)``.
-        gamma: ``(B, T, Hv)``: what remains of the state, from 0 to 1.
+        gamma: ``(B, T, Hv)``: what remains of the state, from 0 to 1; or ``(B, T, Hv, Dk)``, for each feature of the
+            keys. Then one step is computed after the other.
         beta: ``(B, T, Hv)``: how much is corrected.
         initial_state: ``(B, Hv, Dv, Dk)``; zeros if None.
         mask: ``(B, T)``. Where it is False (or 0) the state stays as it is and the output is 0.
@@ -62,8 +63,9 @@ def gated_delta_update(
     dtype = arrays["q"].node.dtype
     skipped = p.logical_not(to_dtype(arrays.pop("mask"), dtypes.bool_)) if mask is not None else None
     wide = _common_dtype(arrays)
-    chunks = _Chunks({word: to_dtype(x, wide) for word, x in arrays.items()}, skipped)
-    output, state = chunks.output_and_state()
+    arrays = {word: to_dtype(x, wide) for word, x in arrays.items()}
+    in_chunks = arrays["gamma"].node.ndim == 3
+    output, state = _Chunks(arrays, skipped).output_and_state() if in_chunks else _by_steps(arrays, skipped)
     return [to_dtype(output, dtype if dtype.is_floating else wide), state]
 
 
@@ -89,7 +91,7 @@ def _check_shapes(arrays: dict[str, Array]) -> None:
     expected: dict[str, Shape] = {
         "k": (batch, steps, key_heads, key_features),
         "v": (*rows, value_features),
-        "gamma": rows,
+        "gamma": (*rows, key_features) if len(shapes["gamma"]) == 4 else rows,
         "beta": rows,
         "initial_state": (batch, value_heads, value_features, key_features),
         "mask": (batch, steps),
@@ -131,6 +133,39 @@ def _chunk_extent(steps: int) -> int:
 def _chunk_count(steps: int) -> int:
     """At least one, which a sequence without steps does not change."""
     return max(1, -(-steps // _CHUNK))
+
+
+def _by_steps(arrays: dict[str, Array], skipped: Array | None) -> tuple[Array, Array]:
+    """One step after the other, where each feature of the keys has its own gamma."""
+    q, k, v, gamma, beta = [arrays[word] for word in ("q", "k", "v", "gamma", "beta")]
+    (batch, steps, keys, key_features), (heads, features) = q.node.shape, v.node.shape[2:]
+    rows = (batch, steps, keys, derived(_heads_per_key, heads, keys), key_features)
+    columns = (batch, steps, heads, key_features, 1)
+    q, k = [p.reshape(p.broadcast(p.expand(x, axes=(3,)), shape=rows), shape=columns) for x in (q, k)]
+    v, gamma, beta = p.expand(v, axes=(4,)), p.expand(gamma, axes=(3,)), p.expand(beta, axes=(3, 4))
+    given = arrays.get("initial_state")
+    state = p.zeros((batch, heads, features, key_features), v.node.dtype) if given is None else given
+    outputs = []
+    for number in range(fixed(steps)):
+        query, key, value, remains, corrected = [_step(x, number) for x in (q, k, v, gamma, beta)]
+        decayed = state * remains
+        following = decayed + matmul(corrected * (value - matmul(decayed, key)), p.matrix_transpose(key))
+        output = matmul(following, query)
+        if skipped is not None:
+            still = p.expand(_step(skipped, number), axes=(1, 2, 3))
+            following = p.select(p.broadcast(still, shape=state.node.shape), state, following)
+            output = p.select(p.broadcast(still, shape=output.node.shape), p.zeros_like(output), output)
+        state = following
+        outputs.append(p.reshape(output, shape=(batch, 1, heads, features)))
+    return p.concatenate(*outputs, axis=1) if outputs else p.zeros_like(arrays["v"]), state
+
+
+def _step(x: Array, number: int) -> Array:
+    """What is at an index of the second axis."""
+    shape = x.node.shape
+    starts = (0, number, *[0] * (len(shape) - 2))
+    part = p.slice_(x, starts=starts, sizes=(shape[0], 1, *shape[2:]), steps=(1,) * len(shape))
+    return p.squeeze(part, axes=(1,))
 
 
 class _Chunks:
