@@ -39,6 +39,10 @@ def test_a_stencil_is_one_kernel_for_each_kind_of_box(rng: np.random.Generator) 
     assert (plan.steps.count, plan.arena) == (9, 0)
     (plan,) = plans_of(lambda: mx.roll(x, (7, 9), (0, 1)) * 2)
     assert (plan.steps.count, plan.arena) == (4, 0)
+    line = mx.reshape(x, -1)
+    mx.eval(line)
+    (plan,) = plans_of(lambda: mx.roll(line, 1) - mx.roll(line, -1))
+    assert (plan.steps.count, plan.arena) == (3, 0)
 
 
 def test_steps_have_the_bits_of_numpy(rng: np.random.Generator) -> None:

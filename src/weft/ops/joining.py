@@ -264,6 +264,8 @@ def roll(
         total = 0
         for one in shifts:
             total += one
+        if len(shape) == 1:
+            return fresh(_rolled(x, total, 0))
         flat = p.reshape(x, shape=(x.node.size,))
         return p.reshape(_rolled(flat, total, 0), shape=shape)
     axes = [axis_of("roll", one, len(shape)) for one in entries_of(axis)]
