@@ -1,19 +1,19 @@
-"""Changes that nobody sees half done: neither other threads, nor signal handlers, nor what follows an interrupt.
+"""Atomic changes: other threads, signal handlers and code that follows an interrupt see all of a change or none of it.
 
 An interrupt is an exception that a signal handler raises, as Ctrl-C does. CPython changes threads, runs signal handlers
 and collects garbage, and so runs users' destructors, only after a call, at the beginning of a function written in
 Python, and before it repeats a loop. This module and those that use it rely on three consequences:
 
-- Statements without calls and loops are done together or not at all.
-- One call of native code that runs no Python code, such as `consume` of an iterator made of native functions, is done
-  completely once it began.
-- A `with` statement holds a lock of `weft.runtime.locks` in its block and at no other time. No `while` stands in the
-  block of a ``with`` or a ``try``: in CPython 3.12 and 3.13 its repetition belongs to no block, and an interrupt there
-  leaves a lock held.
+- A sequence of statements without calls and loops is executed completely or not at all.
+- One call of native code that runs no Python code, such as `consume` of an iterator made of native functions, is
+  completed once it began.
+- A `with` statement holds a lock of `weft.runtime.locks` exactly as long as its block runs. The block of a ``with`` or
+  a ``try`` contains no `while`: in CPython 3.12 and 3.13 the jump back to the start of a loop is outside of every such
+  block, and an interrupt there leaves a lock held.
 
-What takes more than that is a section: it holds ``sections``, the one lock for all short ones, or a lock of its own, if
-it takes longer. After an exception anywhere in it, another attempt must be possible. Sections are not reentrant for
-signal handlers and destructors: each way into one asks `refuse_reentry` first.
+A change that needs more than that is a section: it holds ``sections``, the one lock for all short sections, or a lock
+of its own if it takes long. A section that an exception stopped can be run again. Signal handlers and destructors
+cannot enter a section of the thread that they interrupted: what enters one calls `refuse_reentry` first.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Action = tuple[Any, ...]
 consume: Callable[[Iterable[Any]], object] = partial(deque, maxlen=0)
 """Take everything from an iterator, in one call of native code."""
 
-# What is imported has locks, and so has LLVM: a child would find them closed for ever.
+# Imported modules and LLVM take locks. A child that is forked while another thread holds one could never get it.
 _uninterrupted = fork_safe_lock(waited_for=True)
 
 sections = fork_safe_lock()
-"""Held while nodes are read or get values, and while runs get memory or are queued. Who holds it waits for nobody and
-asks for no other lock."""
+"""Held while nodes are read or get values, and while runs get memory or are queued. A thread that holds it does not
+wait for other threads and takes no other lock."""
 
 REENTERED = (
     "a signal handler or a destructor asked for values of arrays while the thread that it runs on was in the middle of "
@@ -57,13 +57,13 @@ REENTERED = (
 
 
 def refuse_reentry(lock: threading.RLock) -> None:
-    """Raise if this thread is in a section of ``lock``: only a signal handler or a destructor asks for it again."""
+    """Raise if this thread is in a section of ``lock``, so that a signal handler or a destructor must be asking."""
     if lock._is_owned():  # type: ignore[attr-defined]  # what threading.Condition asks as well
         raise EvaluationError(REENTERED)
 
 
 def completed(write: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Call ``write``, which does the same when it is called again; should an exception stop it, once more."""
+    """Call ``write``, which may be called twice, again if an exception stops it, and raise that exception."""
     try:
         write(*args, **kwargs)
     except BaseException:
@@ -72,24 +72,25 @@ def completed(write: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def first_failure(actions: Iterable[Action]) -> tuple[int, Any] | None:
-    """Do actions, in one call of native code if they are native, until one gives something other than 0 and None:
-    which one that is, and what it gives."""
+    """Run actions until one returns something other than 0 and None; give its index and what it returned. If the
+    actions are native, this is one call of native code."""
     return next(filter(itemgetter(1), enumerate(starmap(call, actions))), None)
 
 
 def first_code(actions: Iterable[Action]) -> Any:
-    """What `first_failure` finds, without saying which action gives it; 0 if none does."""
+    """The first result of an action that is neither 0 nor None, without its index; 0 if there is none."""
     return next(filter(None, starmap(call, actions)), 0)
 
 
 def first_code_unless(doubts: Iterator[bool], actions: Iterable[Action]) -> Any:
-    """What `first_code` finds; but True, and nothing is done, if one of ``doubts`` is, which are read in the same call
-    of native code."""
+    """Do what `first_code` does unless one of ``doubts`` is true: then run nothing and return True. The doubts are read
+    in the same call of native code."""
     return next(filter(None, chain(doubts, starmap(call, actions))), 0)
 
 
 def do_all(actions: Iterable[Action]) -> None:
-    """Do all ``actions``, which may be done twice, even if one of them runs Python code and is interrupted."""
+    """Run all ``actions``, each of which may be run twice. If one runs Python code and is interrupted, all are run
+    again."""
     completed(_do_each, actions)
 
 
@@ -99,7 +100,7 @@ def _do_each(actions: Iterable[Action]) -> None:
 
 @contextmanager
 def done_at_end(actions: Iterable[Action]) -> Iterator[None]:
-    """Do all ``actions``, which may be done twice, when the block ends; it may add some."""
+    """Run all ``actions``, each of which may be run twice, when the block ends. The block may add actions."""
     try:
         try:
             yield
@@ -113,8 +114,8 @@ def done_at_end(actions: Iterable[Action]) -> Iterator[None]:
 def without_interrupts(work: Callable[[], T]) -> T:
     """The result of ``work``, run on a helper thread, so that Ctrl-C cannot stop it half way.
 
-    Python raises interrupts on the main thread only: other threads do the work themselves. An interrupt ends the
-    waiting, not the work. No other work is done at the same time, and a fork and the end of the process wait for it.
+    Python raises interrupts on the main thread only, so other threads do the work themselves. An interrupt ends the
+    waiting, not the work. Only one such work is done at a time, and a fork and the end of the process wait for it.
     """
     if threading.get_ident() != threading.main_thread().ident:
         with _uninterrupted:
@@ -128,7 +129,7 @@ def without_interrupts(work: Callable[[], T]) -> T:
         try:
             with _uninterrupted, no_garbage_collected():
                 results.append(work())
-        except BaseException as error:  # it belongs to who waits
+        except BaseException as error:  # raised below, on the thread that waits
             errors.append(error)
         finally:
             _unfinished.pop(ended, None)
@@ -152,8 +153,8 @@ def without_interrupts(work: Callable[[], T]) -> T:
 
 @contextmanager
 def no_garbage_collected() -> Iterator[None]:
-    """Collect none in the block: that may run users' code, which may need a lock that a waiting thread holds; and where
-    many objects are made that stay, it takes long and finds nothing. It goes on when the last such block ends."""
+    """Turn garbage collection off until the last such block ends. It may run users' destructors, which may need a lock
+    that a waiting thread holds; and where many objects are made that stay, it takes long and finds nothing."""
     global _collects
     block = object()
     collects = gc.isenabled()
@@ -173,10 +174,10 @@ def no_garbage_collected() -> Iterator[None]:
 
 @contextmanager
 def garbage_collected_rarely() -> Iterator[None]:
-    """Collect some only after many objects were made, and only among new ones, in a block that runs users' code and
-    makes many objects that stay."""
+    """Collect garbage only after many new objects, and only among these, in a block that runs users' code and makes
+    many objects that stay."""
     before = gc.get_threshold()
-    if not 0 < before[0] < _MANY_OBJECTS:  # it is off, or rare already
+    if not 0 < before[0] < _MANY_OBJECTS:  # collection is off, or rare already
         yield
         return
     with done_at_end([(gc.set_threshold, *before)]):
@@ -188,7 +189,7 @@ _MANY_OBJECTS, _MANY_TIMES = 1 << 15, 1000
 
 
 def _end_blocks_of_others() -> None:
-    """In a child, where those of other threads do not end."""
+    """In a forked child: remove the blocks of other threads, which do not exist here and so never end."""
     own = threading.get_ident()
     others = [block for block, thread in _blocks.items() if thread != own]
     with no_garbage_collected():
@@ -196,14 +197,14 @@ def _end_blocks_of_others() -> None:
 
 
 _blocks: dict[object, int] = {}
-"""The threads of blocks in which no garbage is collected."""
+"""Blocks in which no garbage is collected, with their threads."""
 _collects = False
-"""Whether it was collected before the first of these blocks."""
+"""Whether garbage collection was on before the first of these blocks."""
 
 _STARTED = 2
 _unfinished: dict[LockType, list[Any]] = {}
-"""Locks that helper threads hold while they work. The list has `_STARTED` entries if the thread has begun; if it could
-not, an interrupt may leave the lock here."""
+"""Locks that helper threads hold while they work. The list has `_STARTED` entries once the thread has been started; if
+it could not be started, an interrupt may leave the lock here."""
 
 
 def _at_exit() -> None:

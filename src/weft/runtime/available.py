@@ -24,7 +24,7 @@ def register_engine(engine: Any) -> None:
 
 
 def tell(function: Callable[[Any], None]) -> None:
-    """Have ``function`` called with each engine that is registered from now on."""
+    """Call ``function`` with each engine that is registered from now on."""
     _told.append(function)
 
 
@@ -50,13 +50,13 @@ _searching = fork_safe_lock()
 
 
 def find_with(kind: DeviceType, finder: DeviceFinder) -> None:
-    """Have devices of a kind found by ``finder`` when somebody asks for one, and not before: to look for them may take
-    time, and load libraries."""
+    """Find the devices of a kind with ``finder`` when they are first asked for: looking for them may take time and load
+    libraries."""
     _finders[kind] = finder
 
 
 def _search(kind: DeviceType) -> None:
-    """Make the devices of a kind available, if that has not happened. Those that were registered before stay."""
+    """Make the devices of a kind available, once. Devices that were registered before stay."""
     if kind in _searched or kind not in _finders:
         return
     with _searching:

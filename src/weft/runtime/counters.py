@@ -1,4 +1,5 @@
-"""How often this process traced, planned and generated: the work that caches save. The numbers only grow."""
+"""Counts of the traces, plans and kernels that this process made, which is the work that caches avoid. They only
+grow."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ generated = 0
 
 
 class Counts(NamedTuple):
-    """What was done up to a moment, or, as the difference of two, between them.
+    """What was done since the process began, or, as the difference of two, between two moments.
 
     ``traces`` counts functions that `compile` ran on placeholders, ``plans`` the graphs that were planned, ``kernels``
-    those that were new to this process, and ``generated`` those of them that were not found on disk.
+    the kernels loaded into this process for the first time, and ``generated`` those of them that were not found on
+    disk.
     """
 
     traces: int = 0

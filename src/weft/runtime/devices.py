@@ -54,7 +54,8 @@ R = TypeVar("R")
 _stream_indices = count()
 
 LONG_WORK = 1 << 31
-"""Work, in element steps, that a thread leaves to the worker of its stream even if it waits for it."""
+"""If a thread waits for a result, work of fewer element steps than this is done by the thread itself, not by the worker
+of the stream."""
 SHORT_WORK = 1 << 18
 """Less work than this, in element steps, takes about as long as handing it to the worker of a stream."""
 
@@ -102,8 +103,8 @@ class Stream:
 
 
 class _Marker(enum.Enum):
-    """In place of a stream: that of the block in which the running task is; there is no such block; that of a device
-    which is chosen when it is needed first."""
+    """A value in place of a stream. `OF_TASK`: the stream of the innermost block of the running task. `NO_BLOCK`: the
+    task is in no block. `NOT_CHOSEN`: the stream of a device that is chosen with the first operation."""
 
     OF_TASK = 0
     NO_BLOCK = 1
@@ -114,17 +115,18 @@ OF_TASK: Final = _Marker.OF_TASK
 NO_BLOCK: Final = _Marker.NO_BLOCK
 NOT_CHOSEN: Final = _Marker.NOT_CHOSEN
 Saved = Stream | Literal[_Marker.OF_TASK] | None
-"""What `saved_stream` gives."""
+"""The type of what `saved_stream` returns."""
 
 
 class _CurrentOfThread(threading.local):
-    """What is current on a thread: the stream of operations that name none (None: the caller's, while tracing), the
-    default device, and the default stream of each device. No other thread has the same ones, so threads do not wait for
-    each other.
+    """What is current on a thread: the stream of operations that name none (None while tracing: the stream of the
+    caller), the default device, and the default stream of each device. Each thread has its own streams, so that threads
+    do not wait for each other.
 
-    ``stream`` is `OF_TASK` once a task of an event loop was in a block of ``with mx.stream(...)``: tasks wait inside of
-    blocks, while others run. ``around`` is the stream of those that are in none. Until the first operation of the
-    thread, which chooses a device, it is `OF_TASK` as well, and ``around`` is `NOT_CHOSEN`."""
+    ``stream`` is `OF_TASK` as soon as a task of an event loop has been in a block of ``with mx.stream(...)``, because a
+    task may wait inside of its block while other tasks run. ``around`` is then the stream of tasks that are in no
+    block. Before the first operation of the thread, which chooses a device, ``stream`` is `OF_TASK` and ``around`` is
+    `NOT_CHOSEN`."""
 
     def __init__(self) -> None:
         self.device: Device | None = None
@@ -137,7 +139,7 @@ _local = _CurrentOfThread()
 
 
 def _give_to_default_stream(engine: Any) -> None:
-    """The default stream of the CPU is there before its engine is."""
+    """Give the default stream of the CPU, which exists before the engine of the CPU, that engine."""
     for stream in _local.defaults.values():
         if stream.device == engine.device:
             stream.engine, stream.queue = engine, None
@@ -181,7 +183,8 @@ StreamOrDevice = Stream | ThreadLocalStream | Device | DeviceType | None
 
 
 def current_stream() -> Stream | None:
-    """The stream of an operation that names none; None inside a compiled function: the caller's."""
+    """The stream of an operation that names none; None inside a compiled function, which means the stream of its
+    caller."""
     stream = _local.stream
     return stream if stream is not OF_TASK else _stream_of_task()
 
@@ -207,7 +210,7 @@ def _choose() -> Stream:
 
 
 _chosen: list[Device] = []
-"""What `_first_device` gives, once it was asked."""
+"""The result of `_first_device`, once it was computed."""
 
 
 def _first_device() -> Device:
@@ -226,17 +229,17 @@ def _first_device() -> Device:
 
 
 def saved_stream() -> Saved:
-    """What `set_current_stream` is given to make the stream current again that is so now."""
+    """What to give to `set_current_stream` later, so that the present current stream is current again."""
     return _local.stream
 
 
 def set_current_stream(stream: Saved) -> None:
-    """Make a stream the current one until this is called again; no task may wait for anything meanwhile."""
+    """Make a stream the current one until this is called again; no task of an event loop may wait in between."""
     _local.stream = stream
 
 
 def _make_default(stream: Stream) -> None:
-    """Make a stream the current one on this thread, or in the block in which this is called."""
+    """Make a stream the current one on this thread or, called in a block of ``with mx.stream(...)``, in that block."""
     if _local.around is NOT_CHOSEN and _block.get() is NO_BLOCK:
         _local.around = _local.stream = stream
     elif _local.stream is not OF_TASK:
@@ -250,7 +253,7 @@ def _make_default(stream: Stream) -> None:
 
 
 def with_stream(stream: Stream | None, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """What ``function`` gives while ``stream`` is the current one on this thread."""
+    """Call ``function`` while ``stream`` is the current one on this thread, and return its result."""
     before = _local.stream
     try:
         _local.stream = stream
@@ -268,7 +271,7 @@ def as_stream(named: StreamOrDevice) -> Stream | None:
         return named
     if isinstance(named, (Device, DeviceType)):
         stream = default_stream(named)
-        # While tracing, where there is one device, whatever the caller's stream is, it is on that device.
+        # While tracing, the stream is the caller's, and where there is only one device the caller's stream is on it.
         return None if _local.stream is None and has_one_device() else stream
     if isinstance(named, ThreadLocalStream):
         return named.here
@@ -342,9 +345,10 @@ def new_stream(device: Device | DeviceType) -> Stream:
 def new_thread_local_stream(device: Device | DeviceType) -> ThreadLocalStream:
     """A stream on ``device`` that is another one on each thread.
 
-    An operation uses that of the thread on which it is called. Inside a compiled function it is called while the
-    function is traced, so its stream is that of the tracing thread, for callers on other threads as well. What is
-    called inside ``with mx.stream(...)`` and names no stream itself runs on the caller's own, compiled or not.
+    An operation that names it runs on the stream of the thread that calls the operation. Inside a compiled function
+    operations are called while the function is traced, so that stream is the one of the tracing thread, also for
+    callers on other threads. Inside ``with mx.stream(...)`` operations that name no stream run on the caller's own one,
+    compiled or not.
 
     >>> mx.add(mx.array(1), 2, stream=mx.new_thread_local_stream(mx.cpu))
     array(3, dtype=int32)
@@ -355,7 +359,7 @@ def new_thread_local_stream(device: Device | DeviceType) -> ThreadLocalStream:
 
 
 def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
-    """A new stream on ``device`` that any thread may use, as it may use every stream of `new_stream`.
+    """A new stream on ``device``. Any thread may use it; so may it use a stream of `new_stream`.
 
     >>> new_thread_unsafe_stream(cpu).device
     Device(cpu, 0)
@@ -367,8 +371,8 @@ def new_thread_unsafe_stream(device: Device | DeviceType) -> Stream:
 class StreamContext:
     """``with mx.stream(s):`` makes a stream (or the default stream of a device) the current one for a block.
 
-    In a task of asyncio the block is that of the task, and of those that it creates there: others may run while it
-    waits, on their own streams.
+    In an asyncio task the block applies to that task and to tasks created in it: while it waits, other tasks run on
+    their own streams.
 
     >>> with mx.stream(mx.cpu):
     ...     mx.zeros((2,))
@@ -422,7 +426,7 @@ def stream(s: Stream | ThreadLocalStream | Device | DeviceType) -> StreamContext
 
 
 def device_info(d: Device | DeviceType | None = None) -> dict[str, str | int]:
-    """Facts about a device: its name, architecture and memory in bytes; none of a GPU if there is none.
+    """Facts about a device: its name, architecture and memory in bytes. Empty for a GPU if there is none.
 
     Programs for other systems ask for ``max_buffer_length`` and ``max_recommended_working_set_size``: here an array may
     be, and all of them may be together, as large as the memory.

@@ -1,8 +1,9 @@
-"""A folder of checked files that other processes of the same user find again: bytes by the digest of their key.
+"""A folder of checked files that other processes of the same user can read: byte strings by the digest of their key.
 
-What comes out of it is executed, so a file counts only if nobody else could have written it: the folder is ours and
-private, no stranger can rename what lies above it, the file is ours, regular and whole. Anything else is a miss. No
-failure of the file system reaches the caller; after a first failure to write, this process only reads.
+Machine code from it is executed, so a file is used only if nobody else could have written it: the folder is private and
+belongs to this user, nobody else can rename a folder above it, and the file is regular, complete and this user's. Any
+other file is treated as missing. No error of the file system reaches the caller; after the first failure to write, this
+process only reads.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _DAY = 86400.0
 _HOUR = 3600.0
 _TEMPORARY = ".new"
 _KEY_DIGITS = 64
-# A write looks through the folder with a chance of its size over this: about once per so many bytes, by whichever
-# process it falls to, and without anything that processes would have to share.
+# A write of n bytes checks the size of the folder with probability n / BYTES_PER_LOOK: about once per so many bytes
+# written, by any process, without a counter that processes would have to share.
 BYTES_PER_LOOK = 4 << 20
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _REMEDY = "WEFT_CACHE_DIR=<a folder of your own> keeps it there; WEFT_DISK_CACHE=0 does without, and says nothing."
 
 
 class Unusable(Exception):
-    """Why there is no cache; ``strange`` if somebody should look into it."""
+    """Why there is no cache. ``strange``: whether it is logged as a warning."""
 
     def __init__(self, reason: str, strange: bool = True) -> None:
         super().__init__(reason)
@@ -45,7 +46,7 @@ class Unusable(Exception):
 
 
 class DiskCache:
-    """Payloads by 32-byte keys in one folder, which holds nothing else."""
+    """Byte strings by 32-byte keys in one folder, which contains nothing else."""
 
     def __init__(self, folder: str, limit: int = LIMIT) -> None:
         self.folder = folder
@@ -56,7 +57,7 @@ class DiskCache:
         """The payload that was put under ``key``; None if there is none, or if it is not to be trusted."""
         path = self._path(key)
         try:
-            # Opening a FIFO would wait for whoever writes into it.
+            # Opening a FIFO would otherwise wait for a process that writes to it.
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _OPEN)
         except FileNotFoundError:
             return None
@@ -72,7 +73,7 @@ class DiskCache:
         return payload
 
     def put(self, key: bytes, payload: bytes) -> None:
-        """Keep ``payload`` under ``key``, if the disk allows it."""
+        """Store ``payload`` under ``key``, if the disk allows it."""
         if not self.writes or len(payload) > _LARGEST:
             return
         content = HEADER.pack(_MAGIC, key, len(payload), hashlib.sha256(payload).digest()) + payload
@@ -91,12 +92,12 @@ class DiskCache:
             _log(False, f"nothing more is written to {self.folder!r}: {error}")
 
     def drop(self, key: bytes) -> None:
-        """Forget what was put under ``key``."""
+        """Remove the entry of ``key``."""
         self._remove(self._path(key))
 
     def prune(self) -> None:
-        """Bring the folder back under its limit, least recently used entries first, and remove what writers that
-        were killed have left."""
+        """Remove least recently used entries until the folder is well below its limit, and files that killed writers
+        left."""
         now = time.time()
         found = []
         for path, status in self._files():
@@ -128,7 +129,8 @@ class DiskCache:
         return os.path.join(self.folder, key.hex())
 
     def _files(self) -> list[tuple[str, os.stat_result]]:
-        """What bears the name of an entry or of a file that becomes one; another process may be removing it."""
+        """The files named like an entry or like one that is being written; another process may remove them
+        meanwhile."""
         files = []
         with suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
@@ -146,7 +148,7 @@ class DiskCache:
 
 
 def _checked(descriptor: int, key: bytes) -> bytes | None:
-    """The payload of an open entry; None unless it is ours, private, whole and meant for ``key``."""
+    """The payload of an open entry; None unless the file is this user's, private, complete and written for ``key``."""
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or not HEADER.size <= status.st_size <= _LARGEST + HEADER.size:
@@ -181,7 +183,7 @@ def _read(descriptor: int, size: int) -> bytes:
 
 
 def _write(path: str, content: bytes) -> None:
-    """A new private file. It is not synchronised: what a power cut leaves of it does not pass the check."""
+    """Write a new private file. It is not synchronised: if a power cut leaves it incomplete, the check rejects it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
     try:
         _write_all(descriptor, content)
@@ -202,7 +204,7 @@ def _room(status: os.stat_result) -> int:
 
 @cache
 def process_cache() -> DiskCache | None:
-    """The cache of this process, as the environment asks for it; None if there is none."""
+    """The cache that the environment asks for, made once; None if there is none."""
     try:
         return from_environment()
     except Unusable as reason:
@@ -225,13 +227,13 @@ def from_environment() -> DiskCache:
 
 
 def _user_folder() -> str:
-    """Weft's folder among the user's caches. Only who needs it imports what knows where that is."""
+    """Weft's folder among the user's caches. `platformdirs` is imported here because few processes need it."""
     platformdirs: Any = without_interrupts(lambda: importlib.import_module("platformdirs"))
     return str(platformdirs.user_cache_dir("weft", appauthor=False))
 
 
 def _private_folder(base: str) -> str:
-    """The folder for entries under ``base``, made if it is missing. Only if nobody else can have a hand in it."""
+    """The folder for entries under ``base``, made if it is missing; raises unless nobody else can write to it."""
     expanded = os.path.expanduser(base)
     if expanded.startswith("~"):
         raise Unusable(f"there is no home folder for {base!r}", strange=False)
@@ -259,7 +261,7 @@ def _check_above(folder: str) -> None:
         raise Unusable(f"{folder!r} belongs to user {status.st_uid}")
     if status.st_mode & stat.S_ISVTX:
         return
-    # By convention a group with the number of its user has no other member.
+    # By convention the group whose number equals the user's has no other member.
     shared_group = status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.geteuid())
     if status.st_mode & stat.S_IWOTH or shared_group:
         raise Unusable(f"others may write to {folder!r}, which is above the cache")
@@ -276,7 +278,7 @@ def _make(folder: str) -> None:
             os.mkdir(name, 0o700)
 
 
-# `logging` is imported with this module, not when it is first needed. It has a lock of its own, which a fork takes: one
-# that waits for the import on another thread would wait for ever, and its child would if it did not wait.
+# `logging` is imported with this module, not when it is first needed. Its lock is taken before a fork: a thread that
+# forks while another one imports it would wait for ever, and so would its child if it did not wait.
 def _log(warn: bool, message: str) -> None:
     logging.getLogger("weft.cache").log(logging.WARNING if warn else logging.DEBUG, "%s", message)

@@ -1,6 +1,7 @@
-"""DLPack capsules: what stands in them (dlpack.h), and how it is corrected.
+"""DLPack capsules: the structures in them (dlpack.h), and corrections of what NumPy writes there.
 
-NumPy makes the capsules of arrays on every device, for it needs only to know where elements are, not what they are.
+NumPy makes the capsules of arrays on every device, because it only needs the addresses of elements and never reads
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _KINDS = {
 }
 _VERSIONED = b"dltensor_versioned"
 _HEADER = {b"dltensor": 0, _VERSIONED: 32}
-"""Where the description of the tensor stands in what a capsule of that name points to, in bytes."""
+"""For each name of a capsule: at which byte behind its pointer the description of the tensor begins."""
 _MAJOR = 1
 
 
@@ -59,10 +60,10 @@ _pointer_of_capsule.restype, _pointer_of_capsule.argtypes = ctypes.c_void_p, [ct
 
 
 def described(capsule: Any) -> Described:
-    """What a capsule says of its tensor, which can be written.
+    """The description of the tensor in a capsule; it can be changed.
 
     Raises:
-        BufferError: it is of a version that nothing is known of, or was consumed.
+        BufferError: the version is unknown, or the capsule was consumed.
     """
     name = _name_of_capsule(capsule)
     if name not in _HEADER:
@@ -91,7 +92,7 @@ def to_dlpack(values: np.ndarray[Any, Any], stream: Any, version: Version, devic
     """A DLPack capsule of a NumPy array; the arguments are those of ``__dlpack__``.
 
     Raises:
-        BufferError: on another device, or without a copy where one is needed.
+        BufferError: the array is asked for on another device, or without a copy where one is needed.
         ValueError: there is a stream; memory of the CPU has none.
     """
     if stream is not None:
@@ -108,7 +109,8 @@ def to_dlpack(values: np.ndarray[Any, Any], stream: Any, version: Version, devic
 
 
 def capsule_of(values: np.ndarray[Any, Any], **keywords: Any) -> Any:
-    """NumPy knows no bfloat16: it exports integers, and the capsule is corrected."""
+    """A capsule made by NumPy. NumPy knows no bfloat16: it exports integers, and the dtype in the capsule is
+    corrected."""
     if values.dtype != dtypes.bfloat16.numpy:
         return values.__dlpack__(**keywords)
     capsule = values.view(np.uint16).__dlpack__(**keywords)
@@ -117,7 +119,7 @@ def capsule_of(values: np.ndarray[Any, Any], **keywords: Any) -> Any:
 
 
 def moved_to(device: Device, capsule: Any) -> Any:
-    """The capsule that NumPy made of memory that is on another device."""
+    """Correct the device in a capsule that NumPy made of memory on another device than the CPU."""
     tensor = described(capsule)
     tensor.device_kind, tensor.device_number = device
     if any(extent == 0 for extent in tensor.shape[: tensor.ndim]):
@@ -126,7 +128,7 @@ def moved_to(device: Device, capsule: Any) -> Any:
 
 
 class _Handed:
-    """A capsule, to be handed on to NumPy."""
+    """Passes a capsule on to NumPy, which wants an object with ``__dlpack__``."""
 
     def __init__(self, capsule: Any, device: Device) -> None:
         self._capsule, self._device = capsule, device
@@ -163,8 +165,8 @@ class Received(NamedTuple):
 def received(capsule: Any, engine: Any) -> Received:
     """The array of a capsule, in memory of ``engine``, without a copy.
 
-    The capsule is not marked as consumed: the buffer keeps it, and when both end, the capsule itself gives the memory
-    back, as one does that nobody has consumed. So no code in Python runs then.
+    The capsule is not marked as consumed: the buffer holds it, and its own destructor releases the memory when the
+    buffer ends, as for a capsule that nobody consumed. So no Python code runs then.
     """
     tensor = described(capsule)
     dtype = _KINDS.get((tensor.kind, tensor.bits)) if tensor.lanes == 1 else None
@@ -178,7 +180,7 @@ def received(capsule: Any, engine: Any) -> Received:
 def view_of(
     engine: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Dtype, owner: Any
 ) -> Received:
-    """Elements in memory that is not Weft's, from an address on; ``owner`` keeps it."""
+    """A view of memory that is not Weft's, from an address on; ``owner`` is held as long as the view."""
     if address % dtype.size:
         raise BufferError(f"the elements of {dtype.name} are not aligned to their size, which only a copy can mend")
     low, high = span_of(shape, strides, dtype.size)
@@ -187,19 +189,20 @@ def view_of(
 
 
 class Sharing(Protocol):
-    """How an engine shares the memory of its device with other libraries: whose work waits for whose."""
+    """How an engine shares the memory of its device with other libraries: which queues wait for which."""
 
     device: Device
 
     def give(self, address: int, stream: Any) -> None:
-        """Have a stream of another library (the argument of ``__dlpack__``) wait for what uses the memory there."""
+        """Make a stream of another library (the argument of ``__dlpack__``) wait for the work that uses the memory at
+        an address."""
 
     def card_of(self, address: int) -> int:
-        """The number of the device on which memory is."""
+        """The number of the device that an address belongs to."""
 
     def own_stream(self) -> int:
-        """A stream that another library can have wait for its work."""
+        """A stream of Weft that another library can make wait for the library's own work."""
 
     def take(self, buffer: Buffer, stream: int | None = None) -> None:
-        """Have all work from now on wait for what `own_stream` waits for, or for another library's ``stream``; and keep
-        what owns the memory of the buffer until work that reads it is done."""
+        """Make all later work of Weft wait for `own_stream`, or for another library's ``stream``; hold the owner of the
+        buffer's memory until the work that reads it is done."""

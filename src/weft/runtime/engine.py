@@ -1,8 +1,8 @@
 """What an engine is: the part of the runtime that belongs to one device.
 
-It has the device's memory, copies to and from it, and runs tables of steps. What steps compute it does not know. Work
-goes through this interface and does not test which device it has; only what needs memory of the process, as NumPy does,
-asks whether it is the host's.
+It has the device's memory, copies to and from it, and runs tables of steps, without knowing what steps compute. Other
+code uses this interface and does not test which device it has; only code that needs memory of the process, as NumPy
+does, asks whether the engine is the host's.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ _SECOND = 1_000_000_000
 class Engine(ABC):
     """Runs the work of one device.
 
-    What is not abstract serves a device whose steps are begun one by one, by `execute`, and whose memory is reached by
-    copies to and from the host; an engine that can do better does it in its own way.
+    The methods that are not abstract suit a device whose steps are started one by one, by `execute`, and whose memory
+    is reached by copies to and from the host. An engine overrides them where its device can do better.
     """
 
     queues = False
-    """Whether `run` returns when the steps are queued on the device. What reads their results, through this engine, is
-    queued behind them or waits."""
+    """Whether `run` returns when the steps are queued on the device. Later reads of their results through this engine
+    are queued behind them, or wait."""
 
     works_in_parallel = False
-    """Whether the device has several queues, whose work is not in the order in which it was begun."""
+    """Whether the device has several queues, which may run work in another order than that in which it was
+    submitted."""
     takes_at_once = sys.maxsize
-    """Arrays of so many bytes and more that are made of data of the host while this is the engine of the current stream
-    have their memory here from the beginning."""
+    """Arrays of at least this many bytes that are made of data of the host while this engine's stream is current get
+    their memory on this device at once."""
     sharing: Sharing | None = None
-    """How other libraries see the memory of the device, and Weft theirs; None: they see memory of the host only."""
+    """How memory is shared with other libraries; None if they can share memory of the host only."""
     export_ended: Callable[[Any], object] | None = None
-    """Called with a weak reference when others share a buffer no more; native code, so that no interrupt is lost."""
+    """Called with a weak reference when other libraries stop sharing a buffer. It is native code, so that no interrupt
+    is lost."""
 
     def __init__(self, device: Device, memory: Allocator) -> None:
         self.device = device
@@ -51,12 +53,12 @@ class Engine(ABC):
         """The `Target` for this engine, set by `weft.compiler`."""
 
     def info(self) -> dict[str, str | int]:
-        """Facts about the device, for users; 0 is what is not known."""
+        """Facts about the device, for users; what is not known is 0."""
         kind = self.target.kind
         return {"device_name": kind, "architecture": kind, "memory_size": 0, "resource_limit": 0}
 
     def will_be_used(self) -> None:  # noqa: B027  # not abstract: most have nothing to do
-        """A stream of the device is made: what takes long before it can be used may begin."""
+        """Called when a stream of the device is made: preparations that take long may begin."""
 
     @abstractmethod
     def copy_in(self, source: memoryview, buffer: Buffer, offset: int) -> None:
@@ -83,25 +85,26 @@ class Engine(ABC):
         return StepList(steps)
 
     def run(self, steps: Sealed, table: Table, stream: Stream | None = None) -> int:
-        """Run the steps that were not run yet, for a stream if it is known; returns how many were run in all.
+        """Run the steps that were not run yet, on a stream if one is given; returns how many steps of the table have
+        been run.
 
-        It writes that number into ``table.values[DONE]``, and stops before the next step when ``table.stopped``.
+        Writes that number into ``table.values[DONE]``, and stops before the next step when ``table.stopped``.
         """
         return self.run_timed(steps, table, array("q"), stream)
 
     def run_all(self, steps: Sealed, table: Table, stream: Stream | None) -> bool:
-        """Run all steps of a table in which nothing was run yet; whether that was done. Should it raise, nobody looks
-        at the table any more."""
+        """Run all steps of a table in which none was run yet; returns whether that was done. The caller drops the table
+        if this raises."""
         return self.run(steps, table, stream) == steps.count
 
     def run_unless(self, steps: Sealed, table: Table, stream: Stream, doubts: Iterator[bool]) -> bool:
-        """Queue all steps in one call of native code, in which ``doubts`` are read first, unless one of these is true.
-        False if nothing was done, which is so where steps cannot be queued like that."""
+        """Queue all steps in one call of native code, unless one of ``doubts``, which are read first in that call, is
+        true. Returns False if nothing was queued, also where steps cannot be queued like that."""
         return False
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
-        """Like `run`, and writes into ``times``, in seconds and nanoseconds, when each step began and when it ended, or
-        has it written by `recording.later`."""
+        """Do what `run` does, and write into ``times``, in seconds and nanoseconds, when each step began and ended, or
+        have `recording.later` write it."""
         assert isinstance(steps, StepList)
         for number in range(table.values[DONE], steps.count):
             if table.stopped:
@@ -125,13 +128,14 @@ class Engine(ABC):
     def submit(
         self, stream: Stream, task: Callable[[], None], cancel: Callable[[], None] | None = None
     ) -> streams.Event:
-        """Queue work on a stream; the event tells when it is done. ``cancel`` asks it to end early, with an error."""
+        """Queue work on a stream; the event tells when it is done. Calling ``cancel`` asks the work to end early, with
+        an error."""
         return streams.worker_of(stream).submit(task, cancel)
 
     def finish(  # noqa: B027  # not abstract: most have done the work when `run` returns
         self, buffers: Collection[Buffer] | None = None
     ) -> None:
-        """Wait until what is in ``buffers`` was computed, or all that was queued on the device is done; raises what
+        """Wait until the work that writes to ``buffers``, or all work queued on the device, is done; raises what
         failed."""
 
     def make_room(self, stream: Stream) -> None:

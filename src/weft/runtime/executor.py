@@ -38,8 +38,8 @@ class Executor:
     def __init__(self, functions: dict[str, int], threads: int) -> None:
         self.threads = threads
         self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(functions["weft_run"])
-        """``run(table)`` runs the steps that a `Table` at this address names, with the pool that it names, and returns
-        how many were run before it was told to stop. It takes one argument, for each one costs time."""
+        """``run(table)`` runs the steps that the `Table` at this address refers to, with the pool in it, and returns
+        how many were run before it was told to stop. It has one argument because each argument takes time."""
         timed = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64)
         self._run_timed = timed(functions["weft_run_timed"])
         self._run_apart = timed(functions["weft_run_apart"])
@@ -53,12 +53,13 @@ class Executor:
         start(self.pool, threads, CLOCK)
 
     def run_timed(self, table: int, times: int) -> int:
-        """The same; notes at ``times``, in seconds and nanoseconds of ``CLOCK``, when each step began and ended."""
+        """Do what `run` does, and write to ``times``, in seconds and nanoseconds of ``CLOCK``, when each step began and
+        ended."""
         return self._run_timed(table, times, CLOCK)
 
     def run_apart(self, table: int, times: int = 0) -> int:
-        """The same on a new thread with a stack that is large enough, while this one waits; without notes if ``times``
-        is 0."""
+        """Run the steps on a new thread with a large stack while this one waits; if ``times`` is 0, no times are
+        written."""
         done = self._run_apart(table, times, CLOCK)
         if done < 0:
             raise MemoryError(
@@ -68,19 +69,19 @@ class Executor:
         return done
 
     def stop(self) -> None:
-        """End the workers, each when it has nothing to do."""
+        """End the workers, each when it is idle."""
         self._stop(self.pool)
 
 
 _lock = fork_safe_lock()
 current: Executor | None = None
-"""The one that is there, if any; see `executor`."""
+"""The process's executor, if it was made; see `executor`."""
 _functions: Functions | None = None
 _threads: int | None = None
 
 
 def executor(functions: Functions) -> Executor:
-    """The process's executor; ``functions`` provides the native code when it is needed first."""
+    """The process's executor, made if there is none yet, with the native code that ``functions`` returns."""
     global current, _functions
     if current is None:
         refuse_reentry(_lock)

@@ -1,12 +1,13 @@
-"""Who refers to an object: the one module that reads the interpreter's reference counts.
+"""Who refers to an object. Only this module reads the interpreter's reference counts.
 
-What is asked about stands in lists, tuples, dicts and attributes, and the caller says how many of these references it
-knows of. None of the caller's local variables may refer to it: whether these, and arguments of functions, are counted
-once or twice differs between versions of Python. For the same reason the counts are read by `map`, which runs in C.
+The objects that are asked about are in lists, tuples, dicts and attributes, and the caller says how many of these
+references it knows. None of the caller's local variables may refer to such an object: whether local variables and
+arguments count once or twice differs between versions of Python. For the same reason `map`, which runs in C, reads the
+counts.
 
-A count that is not as expected costs memory or time, never a value. Too high a count costs memory or time: a node gets
-a value that nobody asks for, or memory is not used again. Too low a count costs recomputation: donation is off when the
-self-test below fails, so the inputs still exist.
+A wrong count costs memory or time, never a value. If a count is too high, a node gets a value that nobody asks for, or
+memory is not used again. If it is too low, values are computed again; memory is not overwritten, because donation is
+off when the self-test below fails.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import TypeVar
 Key = TypeVar("Key")
 
 _COUNTED = 2
-"""The references that `map` counts besides those of others: its own, and that of what it reads from."""
+"""How many references `map` itself adds to a count: its own, and that of the container it reads from."""
 
 
 def held(known: Mapping[Key, int], others: int) -> list[Key]:
-    """The keys of ``known`` to which there are other references than that of ``known`` itself, as many as its value
-    says, and ``others``."""
+    """The keys of ``known`` to which something else refers: that have more references than the one of ``known``, as
+    many as their value in ``known`` says, and ``others``."""
     others += _COUNTED
     keys = iter(known)
     found = []
@@ -37,7 +38,7 @@ def held(known: Mapping[Key, int], others: int) -> list[Key]:
 
 
 def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
-    """Whether there are no other references to the objects than those of ``objects`` and, to each, as many as are
+    """Whether each object has no other references than the one in ``objects`` and as many more as its number in
     ``known``; always False if the self-test failed."""
     if _fault is not None:
         return False
@@ -49,8 +50,8 @@ def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
 
 
 def rows_only_known(columns: Sequence[Sequence[object]], known: Sequence[int]) -> list[bool]:
-    """`only_known` of many: of the objects that are equally far along in all ``columns``, to those of each of which as
-    many references are ``known`` besides that of the column."""
+    """`only_known` for many lists of objects: row ``i`` has the ``i``-th object of each column, and ``known`` has one
+    number for each column, besides the reference of the column itself."""
     if _fault is not None:
         return [False] * len(columns[0])
     expected = tuple([number + _COUNTED for number in known])
@@ -58,8 +59,8 @@ def rows_only_known(columns: Sequence[Sequence[object]], known: Sequence[int]) -
 
 
 def others_refer(columns: Sequence[Sequence[object]], known: Sequence[int]) -> Iterator[bool]:
-    """Whether there are other references to the objects of a column than that of the column and, to each, as many as
-    are ``known`` of this column: of one object after the other, when that is asked for, without any code in Python."""
+    """For one object after the other, column by column: whether it has other references than that of its column and as
+    many as are ``known`` for this column. Read lazily, without running Python code."""
     if _fault is not None:
         return repeat(True, 1)
     expected = [number + _COUNTED for number in known]
@@ -69,7 +70,7 @@ def others_refer(columns: Sequence[Sequence[object]], known: Sequence[int]) -> I
 
 
 def donation() -> str:
-    """Whether the memory of arrays that nobody refers to any more is used for results; if not, why."""
+    """Whether memory of arrays without references is used for results; if not, why."""
     return "on" if _fault is None else f"off: {_fault}"
 
 
@@ -90,7 +91,7 @@ _HOLDERS: dict[str, Callable[[Sequence[object]], object]] = {
 
 
 def _seen(holder: object, objects: Sequence[object], number: int) -> set[bool]:
-    """What the three questions say about an object to which ``holder`` and ``number`` known references refer."""
+    """What the three functions say of an object to which ``holder`` and ``number`` known references refer."""
     lists = [[*objects] for _ in range(number)]
     by_others = not only_known(objects, [len(lists)])
     in_rows = rows_only_known([objects, [*objects]], [len(lists) + 1] * 2) == [False]
@@ -98,7 +99,7 @@ def _seen(holder: object, objects: Sequence[object], number: int) -> set[bool]:
 
 
 def _found_fault() -> str | None:
-    """What is wrong with the counts; None if they are as expected in each case that the questions rely on."""
+    """What is wrong with the counts; None if they are as expected in each case that these functions rely on."""
     for number in range(3):
         objects = [Probe()]
         if _seen(None, objects, number) != {False}:

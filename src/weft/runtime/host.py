@@ -37,7 +37,7 @@ _HUGE_PAGES = 14
 
 @cache
 def _name() -> str:
-    """What the processor calls itself, where the system tells."""
+    """The processor's name, where the system tells it."""
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.startswith("model name"):
@@ -47,8 +47,8 @@ def _name() -> str:
 
 @cache
 def _largest_block() -> int:
-    """The bytes of memory and swap together, where the system tells. Some systems promise more than that, and end the
-    process when it is used."""
+    """The bytes of memory and swap together, where the system tells. Linux may grant more than that, and kill the
+    process when it uses it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             facts = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}

@@ -1,4 +1,4 @@
-"""NumPy arrays and buffers: copied in, shared without a copy on the way out."""
+"""NumPy arrays and buffers: NumPy's data is copied in; Weft's data is shared without a copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.runtime.transfers import on_host
 _SMALL = 4096
 """Up to this many bytes an intermediate copy costs less than a NumPy view of the buffer."""
 _LARGE = 1 << 20
-"""Whether less than this goes to a device at once is not asked."""
+"""Arrays of fewer bytes are copied to the host without asking the engine of the current stream for its limit."""
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> View:
@@ -31,7 +31,7 @@ def from_numpy(array: np.ndarray[Any, Any]) -> View:
     if size >= _LARGE:
         stream = current_stream() or default_stream(default_device())
         if size >= stream.engine.takes_at_once:
-            with suppress(MemoryError):  # then it is on the host
+            with suppress(MemoryError):  # if it fails, the copy below is made on the host
                 return _on_device(array, stream.engine)
     view = View(Buffer(host, size), 0, contiguous_strides(array.shape))
     if size <= _SMALL:
@@ -57,14 +57,14 @@ def is_on_host(view: View) -> bool:
 
 @lru_cache
 def _small_rows(shape: tuple[int, ...], dtype: Dtype) -> tuple[int, tuple[int, ...]]:
-    """The bytes of few elements, and their strides in row-major order; no bytes if they are many."""
+    """The bytes of an array and its row-major strides; 0 bytes and no strides if it is larger than `_SMALL`."""
     size = math.prod(shape) * dtype.size
     return (size, contiguous_strides(shape)) if size <= _SMALL else (0, ())
 
 
 def small_from_elsewhere(view: View, shape: tuple[int, ...], dtype: Dtype) -> np.ndarray[Any, Any] | None:
-    """A copy of elements on a device, if it takes less to copy them each time than to keep a copy for the next time;
-    else None."""
+    """A copy of elements on a device, if copying them each time takes less than keeping a copy for the next time; else
+    None."""
     buffer = view.buffer
     engine = buffer.engine
     if engine is host:
@@ -79,13 +79,13 @@ def small_from_elsewhere(view: View, shape: tuple[int, ...], dtype: Dtype) -> np
 
 
 def in_host_memory(view: View, shape: tuple[int, ...], dtype: Dtype) -> View:
-    """The same elements in memory that NumPy can see."""
+    """A view of the same elements in memory that NumPy can see."""
     return view if is_on_host(view) else on_host(view, span_of(shape, view.strides, dtype.size))
 
 
 def may_be_written(view: View, shape: tuple[int, ...]) -> bool:
-    """Whether writing to an element changes no other one, neither of the same array nor of another: the elements are
-    apart, and only ``view`` and what was shared before refer to its buffer, which is no other library's."""
+    """Whether writing to one element changes no other element of this or another array: elements do not overlap, only
+    ``view`` and earlier exports refer to the buffer, and it is no other library's."""
     if 0 in view.strides and any(not stride and extent > 1 for extent, stride in zip(shape, view.strides, strict=True)):
         return False
     known = 1 if export_of(view.buffer) is None else 2
@@ -93,11 +93,11 @@ def may_be_written(view: View, shape: tuple[int, ...]) -> bool:
 
 
 def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -> np.ndarray[Any, Any]:
-    """The elements of ``view`` as a NumPy array without a copy, which keeps the buffer alive.
+    """The elements of ``view`` as a NumPy array without a copy; the array holds the buffer.
 
-    NumPy can read them only if they are on the host.
+    The elements must be on the host.
     """
-    if 0 in shape:  # it may begin anywhere, also behind the buffer
+    if 0 in shape:  # an empty view may begin anywhere, also behind the buffer
         return np.empty(shape, dtype.numpy)
     strides = tuple([stride * dtype.size for stride in view.strides])
     return np.ndarray(shape, dtype.numpy, whole_buffer(view, writable), view.offset, strides)
@@ -130,11 +130,12 @@ def scalar(view: View, dtype: Dtype) -> Any:
 
 
 _Memory = ctypes.c_char * (1 << 62)
-"""The memory from an address on, whatever there is: to make a type for each size would take longer than all else."""
+"""A type for memory from an address on, of whatever size: making a ctypes type for each size would take longer than the
+rest."""
 
 
 def whole_buffer(view: View, writable: bool) -> memoryview:
-    """All bytes of the buffer of ``view``, which they keep alive."""
+    """All bytes of the buffer of ``view``; the result holds the buffer."""
     buffer = view.buffer
     memory = _Memory.from_address(buffer.address)
     memory.export = shared_with_others(view, writable)  # type: ignore[attr-defined]  # objects of ctypes have attributes

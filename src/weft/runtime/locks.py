@@ -1,4 +1,4 @@
-"""Locks that a forked child finds open, whoever held them in the parent, and that no interrupt leaves closed."""
+"""Locks that are free in a forked child whoever held them in the parent, and that no interrupt leaves held."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import threading
 import weakref
 
 new_lock = threading.RLock
-"""A reentrant lock, which ``with`` holds in its block and at no other time, whenever an interrupt comes."""
+"""A reentrant lock, which ``with`` holds exactly as long as its block runs, whenever an interrupt comes."""
 
 if sys.version_info >= (3, 14):
 
     class _Lock(_thread.RLock):
-        """From 3.14 on CPython may run a signal handler between a native ``__enter__`` and the block, in which the lock
-        would stay held; between one written in Python and the block it does not."""
+        """From 3.14 on CPython may run a signal handler between a native ``__enter__`` and the block, and an exception
+        there would leave the lock held. After an ``__enter__`` written in Python it does not."""
 
         def __enter__(self) -> bool:
             try:
@@ -31,14 +31,14 @@ if sys.version_info >= (3, 14):
 _locks: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
 _waited_for: list[threading.RLock] = []
 _held: list[threading.RLock] = []
-"""Those of `_waited_for`, during a fork."""
+"""The locks of `_waited_for` that are held during a fork."""
 
 
 def fork_safe_lock(waited_for: bool = False) -> threading.RLock:
-    """A reentrant lock, open again in a forked child.
+    """A reentrant lock, free again in a forked child.
 
-    If it is ``waited_for``, no thread holds it at the moment of a fork: it guards what must not be left half done.
-    While such a lock is held no other one may be asked for.
+    If it is ``waited_for``, a fork waits until no thread holds it: it guards changes that a child must not inherit half
+    done. A thread that holds such a lock must take no other lock.
     """
     lock = new_lock()
     _locks.add(lock)
@@ -65,7 +65,8 @@ def _after_fork_in_child() -> None:
             lock._at_fork_reinit()  # type: ignore[attr-defined]  # CPython's own hook
 
 
-# What is registered first is called last before a fork. So this comes after all else of Weft; and `concurrent.futures`,
-# which then takes the lock of its `submit`, comes after this, for whoever is waited for here may be about to submit.
+# Before a fork, functions run in the reverse order of registration. This one is registered after all others of Weft, so
+# it runs before them; but before that of `concurrent.futures`, which takes the lock of `submit`: a thread that is
+# waited for here may be about to submit.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_release, after_in_child=_after_fork_in_child)

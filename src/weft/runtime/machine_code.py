@@ -22,10 +22,10 @@ _FAILED = ctypes.c_void_p(-1).value
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Machine code that runs in whichever pages it is put.
+    """Machine code that can run at any address.
 
-    ``functions`` are the offsets of what can be called. ``slots`` are the offsets of 8 bytes each, which want the
-    address of a function that the code calls.
+    ``functions`` are the offsets of functions that can be called. ``slots`` are the offsets of 8 bytes each, to be
+    filled with the address of a function that the code calls.
     """
 
     code: bytes
@@ -33,13 +33,13 @@ class Image:
     slots: Mapping[str, int]
 
     def to_bytes(self) -> bytes:
-        """The image as it is in a file."""
+        """The image in the form of a file."""
         names = [" ".join(f"{name} {offset}" for name, offset in part.items()) for part in (self.functions, self.slots)]
         return "\n".join([*names, ""]).encode() + self.code
 
     @staticmethod
     def from_bytes(content: bytes) -> Image:
-        """The image that ``to_bytes`` made ``content`` of."""
+        """The image of which `to_bytes` made ``content``."""
         functions, slots, code = content.split(b"\n", 2)
         return Image(code, _offsets(functions), _offsets(slots))
 
@@ -90,7 +90,7 @@ def _clear_cache() -> Any:
 
 
 def address_in_process(name: str) -> int:
-    """The address of a function of the C library, or of another one that the process has loaded for all."""
+    """The address of a function of the C library or of another library whose symbols are global in the process."""
     try:
         return int(ctypes.cast(getattr(_libc, name), ctypes.c_void_p).value or 0)
     except AttributeError:

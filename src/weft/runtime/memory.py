@@ -1,7 +1,7 @@
 """Buffers, and the allocator that keeps freed ones for reuse.
 
-Asking the system for 100 MB and touching it costs as much as computing with it, so blocks are cached by size class
-when they are freed. Sizes are rounded up to a class with at most 1/8 lost.
+Asking the system for 100 MB and touching it costs as much as computing with it, so freed blocks are cached by size
+class. Sizes are rounded up to a class; at most 1/8 is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SMALLEST = 64
 
 
 def size_class(size: int) -> int:
-    """The block size that serves ``size`` bytes: eight steps between powers of two."""
+    """The size of the block for ``size`` bytes: there are eight classes between two powers of two."""
     if size <= _SMALLEST:
         return _SMALLEST
     step = max(1 << ((size - 1).bit_length() - 4), ALIGNMENT)
@@ -28,7 +28,7 @@ def size_class(size: int) -> int:
 
 
 class _BufferReference(weakref.ref["Buffer"]):
-    """Weak reference to a buffer, with its address and size in bytes for when it has ended."""
+    """Weak reference to a buffer, with the address and size in bytes of its block for when the buffer has ended."""
 
     __slots__ = ("address", "size")
     address: int
@@ -36,14 +36,14 @@ class _BufferReference(weakref.ref["Buffer"]):
 
 
 class Allocator:
-    """Hands out blocks of the memory of a device and keeps what comes back, with the statistics that users may ask for.
+    """Hands out blocks of a device's memory and caches freed ones; counts bytes for `get_active_memory` and others.
     Sizes are in bytes.
 
-    ``allocate(size)`` gives the address of a new block, or 0 if there is none; ``free(address)`` returns it; ``rest()``
-    is what an error says of memory besides that of arrays.
+    ``allocate(size)`` returns the address of a new block, or 0 if there is none; ``free(address)`` gives it back;
+    ``rest()`` is what an error message says of memory that is not arrays'.
 
-    When a buffer ends, its block goes on a list without running Python code, because an interrupt raised there is lost.
-    `take_back` empties the list.
+    When a buffer ends, its block goes on a list without running Python code, because an interrupt raised there would be
+    lost. `take_back` moves the blocks of the list to the cache.
 
     There is no lock: CPython switches threads only after calls and at loop ends, so that statements without calls are
     atomic. See `weft.runtime.atomic`.
@@ -62,11 +62,11 @@ class Allocator:
         self.cache_limit = sys.maxsize
 
     def take(self, buffer: Buffer, size: int) -> int:
-        """The address of a block of a size class, which is the buffer's until it ends."""
+        """The address of a block of a size class, which belongs to the buffer until it ends."""
         block = _BufferReference(buffer, self._note_end)
         if self._ended:
             first = self._ended[0]
-            if first.size == size:  # as in loops, whose buffers have the same addresses again and again so
+            if first.size == size:  # checked first: in loops, buffers of the same sizes get the same addresses again
                 del self._ended[0]
                 address = block.address = first.address
                 block.size = size
@@ -87,12 +87,12 @@ class Allocator:
         return address
 
     def take_back(self) -> None:
-        """Keep the blocks of buffers that ended."""
+        """Cache the blocks of buffers that ended."""
         ended = self._ended
         while ended:
             try:
                 block = ended[0]
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 return
             del ended[0]
             del self._blocks[block.address]
@@ -103,19 +103,19 @@ class Allocator:
                 self._trim(cached)
 
     def _trim(self, cached: list[int]) -> None:
-        """Return blocks that were cached to the system, if all together are too many."""
+        """Free cached blocks of one size while more bytes are cached than the limit allows."""
         while cached and self._bytes_cached() > self.cache_limit:
             self._free_last(cached)
 
     @property
     def active(self) -> int:
-        """What buffers hold."""
+        """Bytes of the blocks that buffers hold."""
         self.take_back()
         return self._active
 
     @property
     def cached(self) -> int:
-        """What is cached for reuse."""
+        """Bytes of the blocks that are cached."""
         self.take_back()
         return self._bytes_cached()
 
@@ -136,7 +136,7 @@ class Allocator:
         return address
 
     def clear(self) -> None:
-        """Return the cached blocks to the system."""
+        """Free the cached blocks."""
         self.take_back()
         for cached in list(self._cached.values()):
             while cached:
@@ -145,7 +145,7 @@ class Allocator:
     def _free_last(self, cached: list[int]) -> None:
         try:
             address = cached[-1]
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took it
             return
         del cached[-1]
         self._free(address)
@@ -153,10 +153,10 @@ class Allocator:
 
 @final
 class Buffer:
-    """A block of an engine's memory, which goes back to its allocator when nobody holds the buffer any more.
+    """A block of an engine's memory, which goes back to its allocator when nothing refers to the buffer.
 
-    ``export`` is a weak reference to what holds it for NumPy and others, once there was one. Memory of another library
-    has an ``owner``, which keeps it: it is only read. Memory of Weft ``is_own``, and may be written.
+    ``export`` is a weak reference to the `Export` through which NumPy and others share it, if any. Memory of another
+    library has an ``owner``, which keeps it alive; it is only read. Memory of Weft ``is_own`` and may be written.
     """
 
     __slots__ = ("__weakref__", "address", "engine", "export", "is_own", "owner", "size")
@@ -164,7 +164,7 @@ class Buffer:
     owner: Any
 
     def __init__(self, engine: Engine, size: int, block: int = 0) -> None:
-        """``block`` is the size class, if it is known already."""
+        """``block`` is the size class, if the caller knows it."""
         self.engine = engine
         self.size = size
         self.is_own = True
@@ -172,7 +172,7 @@ class Buffer:
 
     @classmethod
     def of_others(cls, engine: Engine, address: int, size: int, owner: Any) -> Buffer:
-        """Memory of a device that another library has."""
+        """A buffer of memory of a device that belongs to another library."""
         buffer = cls.__new__(cls)
         buffer.engine, buffer.address, buffer.size, buffer.owner = engine, address, size, owner
         buffer.is_own = False
@@ -190,7 +190,7 @@ class Export:
 
 
 def export_of(buffer: Buffer) -> Export | None:
-    """What holds a buffer for others, if anybody shares it."""
+    """The `Export` of a buffer, if anybody shares it."""
     reference = getattr(buffer, "export", None)
     return None if reference is None else reference()
 
@@ -199,8 +199,8 @@ def export_of(buffer: Buffer) -> Export | None:
 class View:
     """Elements of a buffer: where the first one is (in bytes) and how far apart they are (in elements, per axis).
 
-    ``event`` is what to wait for before reading, or None once the value is there. ``copies`` are buffers of other
-    engines with the same elements; see `weft.runtime.transfers`.
+    ``event`` is what to wait for before reading, or None once the value has been computed. ``copies`` are buffers of
+    other engines with the same elements; see `weft.runtime.transfers`.
     """
 
     __slots__ = ("__weakref__", "address", "buffer", "copies", "event", "offset", "strides")
@@ -212,14 +212,14 @@ class View:
         self.copies: Any = None
 
     def move(self, buffer: Buffer) -> None:
-        """Show another buffer."""
+        """Make the view refer to another buffer."""
         self.buffer, self.address = buffer, buffer.address + self.offset
 
 
 def shared_with_others(view: View, writable: bool) -> Export:
-    """What holds the buffer of a view for others, who may write to it if it is ``writable``.
+    """The `Export` of a view's buffer, made if there is none; others may write to it if it is ``writable``.
 
-    As long as there is one, the buffer is not donated.
+    The buffer is not donated as long as its `Export` exists.
     """
     buffer = view.buffer
     export = export_of(buffer)
@@ -242,7 +242,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def span_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """The bytes that an array covers, counted from its first element, as (first, end)."""
+    """The bytes, counted from the first element, that an array covers, as (first, end)."""
     if 0 in shape:
         return 0, 0
     distances = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]

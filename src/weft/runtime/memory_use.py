@@ -105,8 +105,8 @@ def set_memory_limit(limit: int, *, device: Device | DeviceType | None = None) -
 
 
 def set_cache_limit(limit: int, *, device: Device | DeviceType | None = None) -> int:
-    """Set how many bytes are cached at most, on the default device unless another one is named; returns the old
-    limit. What arrays held that ended goes back when the next one is made, or with `clear_cache`.
+    """Set how many bytes are cached at most, on the default device unless another one is named; returns the old limit.
+    Memory of arrays that ended is given back when the next array is made, or with `clear_cache`.
 
     >>> before = set_cache_limit(1 << 30)
     >>> set_cache_limit(before) == 1 << 30
@@ -119,7 +119,7 @@ def set_cache_limit(limit: int, *, device: Device | DeviceType | None = None) ->
 
 
 def set_wired_limit(limit: int) -> int:
-    """Set how many bytes the system keeps resident for a GPU: nothing, for Weft wires no memory.
+    """Set how many bytes the system keeps resident for a GPU. This does nothing, because Weft wires no memory.
 
     `set_memory_limit` and `set_cache_limit` bound what is in use and what is cached.
 

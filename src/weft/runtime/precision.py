@@ -1,4 +1,4 @@
-"""Whether products may be rounded as the processor likes: a choice of the user."""
+"""Whether matrix products may be rounded as is fastest on the processor, which users choose."""
 
 from __future__ import annotations
 

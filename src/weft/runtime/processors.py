@@ -12,7 +12,7 @@ _ALL_GROUPS = Path("/sys/fs/cgroup")
 
 
 def available_processors() -> int:
-    """The processors that threads may run on, but not more than the process's control groups grant the time of."""
+    """The processors that this process may run on, but not more than its control groups grant time for."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _own_quota()
     return count if quota is None else min(count, quota)
@@ -24,7 +24,7 @@ def _own_quota() -> int | None:
 
 
 def processor_quota(own_groups: Path, all_groups: Path) -> int | None:
-    """How many processors' time control groups of Linux grant, rounded up; None if they do not limit it.
+    """How many processors' worth of time the control groups of Linux grant, rounded up; None if they set no limit.
 
     ``own_groups`` is a file that says in which groups the process is (``/proc/self/cgroup``), ``all_groups`` where they
     are mounted. A group limits what is below it, too.
@@ -34,8 +34,8 @@ def processor_quota(own_groups: Path, all_groups: Path) -> int | None:
 
 
 def _folders(own_groups: Path, all_groups: Path) -> Iterator[Path]:
-    """The folders of the process's groups and of those above them. In a container the path of a group may be one that
-    exists outside of it only; then the mount itself is the container's."""
+    """The folders of the process's groups and of their parents. In a container the path of a group may exist outside of
+    the container only; then the mount point itself is the container's group."""
     fields = [line.split(":", 2) for line in _text(own_groups).splitlines()]
     for _, controllers, path in [three for three in fields if len(three) == 3]:
         # The second version of control groups has one tree for all controllers, and names none.
@@ -46,7 +46,7 @@ def _folders(own_groups: Path, all_groups: Path) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> int | None:
-    """What a group grants."""
+    """The limit of one group, in processors."""
     words = _text(folder / "cpu.max").split() or [
         *_text(folder / "cpu.cfs_quota_us").split(),
         *_text(folder / "cpu.cfs_period_us").split(),

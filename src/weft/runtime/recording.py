@@ -1,4 +1,4 @@
-"""Records what runs when. While nobody records, ``recorders`` is empty, and that is all that a run looks at."""
+"""Records what runs when. While nothing is recorded, ``recorders`` is empty, and a run does no more than test that."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from weft.runtime.streams import working_for
 
 STEP_LIMIT = 1_000_000
 SPAN_LIMIT = 100_000
-"""So many steps and spans are kept by one recorder."""
+"""A recorder stores at most this many steps and spans."""
 
 _NANOSECONDS = 1_000_000_000
 
 
 class Thread(NamedTuple):
-    """A thread of Python. Identities are given to other threads later, names need not be different."""
+    """A thread of Python. Identities are reused by later threads, and names may be equal."""
 
     identity: int
     name: str
 
 
 class PlanRun(NamedTuple):
-    """One run of a plan, of which ``done`` steps were run. ``times`` holds when each began and ended, in seconds and
-    nanoseconds; zeros, as long as that is not known. ``asked_at`` is the line of the program that wants it."""
+    """One run of a plan, of which ``done`` steps were run. ``times`` has begin and end of each, in seconds and
+    nanoseconds, or zeros as long as they are unknown. ``asked_at`` is the line of the program that asked for the
+    result."""
 
     plan: Any
     done: int
@@ -56,8 +57,8 @@ TRANSFER = "transfer"
 
 
 class Span(NamedTuple):
-    """Anything else that takes time: ``kind`` is trace, plan, machine code or `TRANSFER`, of ``size`` bytes from one
-    device to another, or from a file. In nanoseconds."""
+    """Anything else that takes time. ``kind`` is trace, plan, machine code or `TRANSFER` (of ``size`` bytes from one
+    device to another, or from a file). Times are in nanoseconds."""
 
     kind: str
     name: str
@@ -68,7 +69,7 @@ class Span(NamedTuple):
 
 
 class Recorder:
-    """What was recorded. Threads append, so it is in no order; ``dropped`` counts steps beyond the limit."""
+    """What was recorded. Threads append to it, so it is in no order; ``dropped`` counts steps beyond the limit."""
 
     def __init__(self) -> None:
         self.runs: list[PlanRun] = []
@@ -95,14 +96,14 @@ _lock = fork_safe_lock()
 
 
 def start(recorder: Recorder) -> None:
-    """Let a recorder see what runs from now on."""
+    """Record what runs from now on with a recorder."""
     global recorders
     with _lock:
         recorders = (*recorders, recorder)
 
 
 def stop(recorder: Recorder) -> None:
-    """Let a recorder see nothing more; waits for the times of what ran."""
+    """Stop recording with a recorder; waits for the times of what ran."""
     global recorders
     with _lock:
         recorders = tuple([other for other in recorders if other is not recorder])
@@ -114,20 +115,20 @@ _MOST_UNWRITTEN = 64
 
 
 def later(write: Callable[[], None]) -> None:
-    """Have ``write`` write the times of a run, for which it may wait, before they are read: when recording stops, or
-    when many runs have followed."""
+    """Call ``write``, which writes the times of a run and may wait for them, later: when recording stops, or when many
+    runs have followed."""
     _unwritten.append(write)
     _write_all(_MOST_UNWRITTEN)
 
 
 def _write_all(but: int) -> None:
-    """Write times of runs, but not those of the latest ones."""
+    """Write the times of all runs but the ``but`` latest ones."""
     while len(_unwritten) > but:
         try:
             write = _unwritten.popleft()
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took it
             return
-        with suppress(EvaluationError):  # the device failed, which is told to who waits for values
+        with suppress(EvaluationError):  # the error reaches those who ask for values
             write()
 
 
@@ -160,7 +161,7 @@ def span(kind: str, name: str, size: int = 0) -> AbstractContextManager[None]:
 
 
 def transfer(source: object, destination: object, size: int) -> AbstractContextManager[None]:
-    """A block in which so many bytes go from one place to another."""
+    """A block that copies ``size`` bytes from one device to another."""
     return _OpenSpan(TRANSFER, f"{source} to {destination}", size) if recorders else _NOT_RECORDED
 
 
@@ -180,9 +181,10 @@ class _OpenSpan:
 
 
 def run(plan: Any, table: Table, stream: Stream | None, asked_at: str) -> int:
-    """Run the steps of a plan, which a line of the user's program wants, on its engine, with a clock.
+    """Run the steps of a plan on its engine and record their times; ``asked_at`` is the line of the user's program that
+    asked.
 
-    ``stream`` is the one that the run belongs to; None for that of this thread.
+    ``stream`` is the one that the run belongs to; None: the current one of this thread.
     """
     listening = recorders
     times = array("q", bytes(32 * plan.steps.count))
@@ -201,7 +203,7 @@ def _index_of(stream: Stream | None) -> int:
 
 
 def _after_fork() -> None:
-    """A child records nothing: the file of a profile is its parent's."""
+    """A forked child records nothing: the file of a profile belongs to its parent."""
     global recorders
     recorders = ()
     _unwritten.clear()

@@ -8,26 +8,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 Fields = Mapping[str, str]
-"""The fields of a structure of 64-bit values in their order, with their types in LLVM."""
+"""The 64-bit fields of a structure in order, with their types in LLVM."""
 
 STEP_FIELDS: Fields = {"function": "ptr", "numbers": "ptr", "units": "i64", "grain": "i64"}
 """A step in a `StepTable`."""
 
 HEAD_FIELDS: Fields = {"pool": "ptr", "steps": "ptr", "count": "i64", "stop": "i64", "done": "i64"}
-"""What a `Table` begins with: the pool, the steps, their count, whether to stop, how many were run."""
+"""The fields at the beginning of a `Table`: the pool, the steps, their count, whether to stop, how many were run."""
 
 POOL, _STOP, DONE = map(list(HEAD_FIELDS).index, ("pool", "stop", "done"))
 FIRST = len(HEAD_FIELDS)
-"""From here on a `Table` has the addresses and constants that steps refer to by number."""
+"""The index in a `Table` of the first address or constant; steps refer to these by number."""
 
 
 Place = tuple[int, int]
-"""A slot of a run's table, and how many bytes behind the address there."""
+"""A slot of a run's table, and an offset in bytes from the address in it."""
 
 
 class Step(NamedTuple):
-    """Work for an engine. ``code`` is what the target of the engine made; it reads ``numbers``. Its ``units`` of work
-    may be shared in pieces of ``grain``."""
+    """Work for an engine. ``code`` is made by the target of the engine and reads ``numbers``. Threads share its
+    ``units`` of work in pieces of ``grain``."""
 
     code: Any
     numbers: Sequence[int]
@@ -36,8 +36,8 @@ class Step(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """Memory that a step needs: from ``low`` to before ``high`` bytes behind the address in a slot of the table. What
-    it neither reads nor writes is scratch memory."""
+    """Memory that a step uses: the bytes from ``low`` up to, but without, ``high`` behind the address in a slot of the
+    table. Memory that is neither read nor written is scratch memory."""
 
     slot: int
     low: int
@@ -54,7 +54,8 @@ class OnHost(NamedTuple):
 
 
 class Sealed(Protocol):
-    """Steps in the form in which an engine runs them. ``address`` is where native code finds them, else 0."""
+    """Steps in the form in which an engine runs them. ``address`` is that of the steps in memory for native code, else
+    0."""
 
     count: int
     address: int
@@ -77,7 +78,7 @@ class StepList:
 
 
 class StepTable:
-    """Steps in memory, as `STEP_FIELDS` says."""
+    """Steps in memory, laid out as `STEP_FIELDS` says."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         flat: list[int] = []
@@ -86,14 +87,14 @@ class StepTable:
             block = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
             self._numbers.append(block)
             flat += [function, ctypes.addressof(block), units, grain]
-        # A function's address may be of a class that keeps what the code reads.
+        # A function's address may be an object that keeps alive what the code reads.
         self._functions = [function for function, *_ in steps]
         self.count = len(steps)
         self._table = (ctypes.c_int64 * max(len(flat), 1))(*flat)
         self.address = ctypes.addressof(self._table)
 
     def rows(self) -> list[tuple[int, list[int], int, int]]:
-        """The steps as they stand in memory."""
+        """The steps, read from memory."""
         table, blocks = list(self._table), [list(block) for block in self._numbers]
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
 
@@ -125,8 +126,8 @@ class TableLayout(NamedTuple):
 class Table:
     """64-bit integers in memory that native code reads while it runs steps: `HEAD_FIELDS`, addresses and constants.
 
-    Native code begins with the step that was not run yet: so it goes on where it was stopped, and does nothing if all
-    was done.
+    Native code begins with the first step that was not run yet: it continues where it was stopped, and does nothing if
+    all steps were run.
     """
 
     __slots__ = ("address", "values")
@@ -144,10 +145,10 @@ class Table:
         return bool(self.values[_STOP])
 
     def allow_again(self) -> None:
-        """Allow it to be run again."""
+        """Undo `cancel`, so that the table can be run again."""
         self.values[_STOP] = 0
 
     @property
     def steps_run(self) -> int:
-        """How many steps were run when native code returned."""
+        """How many steps have been run when native code returns."""
         return self.values[DONE]

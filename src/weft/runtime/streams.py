@@ -18,7 +18,8 @@ from weft.runtime.atomic import REENTERED, refuse_reentry, sections
 from weft.runtime.devices import Stream
 
 QUEUE_LIMIT = 16
-"""So many unfinished tasks of a stream hold memory at once; who wants to queue more waits for the oldest."""
+"""At most this many unfinished tasks of a stream hold memory; a thread that wants to queue another one waits for the
+oldest."""
 
 Cancel = Callable[[], None]
 
@@ -30,12 +31,12 @@ def _closed() -> threading.Lock:
 
 
 class Event:
-    """Something that will have happened, or failed: then waiting raises its error."""
+    """Something that happens once, or fails; then waiting raises the error."""
 
     __slots__ = ("_cancel", "_happened", "_resume", "_stream", "done", "error", "noticed")
 
     def __init__(self, cancel: Cancel | None = None, stream: int | None = None) -> None:
-        """``stream`` is the index of the one on whose worker it happens, if it is one."""
+        """``stream`` is the index of the stream whose worker makes it happen, if one does."""
         self._happened = _closed()
         self._cancel = cancel
         self._stream = stream
@@ -46,9 +47,9 @@ class Event:
 
     def finish(self, error: BaseException | None = None) -> None:
         self.error = error
-        self._cancel = None  # it holds what was needed to run
+        self._cancel = None  # it refers to what the work needed
         self.done = True
-        with suppress(RuntimeError):  # who was interrupted as it waited may have opened it
+        with suppress(RuntimeError):  # a thread that was interrupted while it waited may have released it
             self._happened.release()
 
     def cancel(self) -> None:
@@ -76,21 +77,23 @@ class Event:
         if not self.done:
             refuse_reentry(sections)
             if self._stream is not None and self._stream == _local.stream:
-                raise EvaluationError(REENTERED)  # it would wait for itself
+                raise EvaluationError(REENTERED)  # the worker would wait for itself
             if self._resume is not None:
                 self._resume()
             try:
                 self._happened.acquire()
             finally:
-                # Not `with` nor `suppress`: an interrupt could come before the lock is released, for which others wait.
+                # Neither `with` nor `suppress`: an interrupt before the release would leave other threads waiting for
+                # ever.
                 if self.done:
                     try:  # type: ignore[unreachable]  # another thread has set it  # noqa: SIM105
                         self._happened.release()
-                    except RuntimeError:  # it is open
+                    except RuntimeError:  # it is released already
                         pass
 
     def begin_again(self, resume: Callable[[], None]) -> None:
-        """In a forked child: it happens after ``resume`` was called. Threads of the parent may hold the old locks."""
+        """In a forked child: happen after ``resume`` was called. The lock is new because threads of the parent may hold
+        the old one."""
         self._happened = _closed()
         self._resume = resume
 
@@ -108,14 +111,14 @@ def working_for() -> int | None:
 
 
 class Worker:
-    """The tasks of one stream and the thread that runs them. It ends when the stream is gone."""
+    """The tasks of one stream and the thread that runs them, which ends when the stream does."""
 
     def __init__(self, stream: Stream) -> None:
         self._index = stream.index
         self._tasks: deque[tuple[Callable[[], None], Event]] = deque()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread: object | None = None
-        """Stands for the thread, if there is one."""
+        """A token of the running thread; None if there is no thread."""
         self._ending = False
         self._failed: Event | None = None
         weakref.finalize(stream, self.end).atexit = False
@@ -127,7 +130,7 @@ class Worker:
             return True
         try:
             return tasks[-1][1].done
-        except IndexError:  # done since then
+        except IndexError:  # it finished meanwhile
             return True
 
     def make_room(self) -> None:
@@ -135,7 +138,7 @@ class Worker:
         while len(self._tasks) >= QUEUE_LIMIT:
             try:
                 oldest = self._tasks[0][1]
-            except IndexError:  # done since then
+            except IndexError:  # it finished meanwhile
                 return
             oldest.join()
 
@@ -151,16 +154,16 @@ class Worker:
         return event
 
     def _start(self) -> None:
-        """Start a thread, should there be none. Called in a section."""
+        """Start a thread if there is none. Called in a section."""
         if self._thread is None:
             self._thread = token = object()
             name = f"weft stream {self._index}"
             try:
                 threading.Thread(target=self._work, args=(token,), name=name, daemon=True).start()
-            except BaseException as error:  # an interrupt: if the thread was started, it ends
+            except BaseException as error:  # an interrupt: a thread that was started sees no token of its own, and ends
                 self._thread = None
                 if isinstance(error, RuntimeError) and error.__context__ is not None:
-                    raise error.__context__ from None  # what `start` makes of an interrupt while it waits
+                    raise error.__context__ from None  # a RuntimeError if an interrupt came while `start` waited
                 raise
 
     def _resume(self) -> None:
@@ -169,7 +172,8 @@ class Worker:
         self._wake.put(None)
 
     def inherit(self, parent: Worker) -> None:
-        """In a forked child: take over what is not done, and do it when somebody waits for it."""
+        """In a forked child: take over the unfinished tasks of the parent's worker, to be run when somebody waits for
+        them."""
         for task, event in parent._tasks:
             if not event.done:
                 event.begin_again(self._resume)
@@ -194,11 +198,11 @@ class Worker:
         error: BaseException | None = None
         try:
             task()
-        except BaseException as raised:  # it belongs to whoever waits
+        except BaseException as raised:  # raised again on threads that wait for the event
             error = _without_locals(raised)
             if self._failed is None or self._failed.noticed:
                 self._failed = event
-        del task  # the error holds this call as the caller of those that failed
+        del task  # the traceback would keep alive what the task refers to
         event.finish(error)
 
     def drain(self) -> None:
@@ -207,7 +211,8 @@ class Worker:
             self.submit(_nothing).join()
 
     def synchronize(self) -> None:
-        """Wait until everything queued so far is done; raises what failed since then and reached nobody."""
+        """Wait until everything queued so far is done; raises an error that happened since and was not raised
+        anywhere."""
         if not self.idle:
             self.submit(_nothing).wait()
         failed, self._failed = self._failed, None
@@ -215,7 +220,7 @@ class Worker:
             failed.wait()
 
     def end(self) -> None:
-        """End the thread once nothing is queued; another task would start another one."""
+        """End the thread once nothing is queued; the next task starts a new one."""
         if self._thread is not None:
             self._ending = True
             self._wake.put(None)
@@ -227,8 +232,8 @@ class Worker:
 
 
 def _without_locals(error: BaseException) -> BaseException:
-    """An error without the variables of the calls that it ended here: they hold memory, for as long as anybody holds
-    the error. Other threads may have raised it before, and their calls keep theirs."""
+    """Clear the local variables in the frames of an error that this module called: they hold memory as long as the
+    error exists. Frames of other threads, which may have raised it before, keep theirs."""
     assert error.__traceback__ is not None
     here = error.__traceback__.tb_frame
     link: BaseException | None = error
@@ -256,7 +261,7 @@ _used: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 def worker_of(stream: Stream) -> Worker:
-    """The worker of a stream, made if there is none yet."""
+    """The worker of a stream, made on first use."""
     worker: Worker | None = stream.worker
     if worker is None:
         with sections:
@@ -277,7 +282,8 @@ def is_idle(stream: Stream) -> bool:
 
 
 def synchronize(stream: Stream) -> None:
-    """Wait until everything queued on a stream is done; raises what failed since then and reached nobody."""
+    """Wait until everything queued on a stream is done; raises an error that happened since and was not raised
+    anywhere."""
     if stream.worker is not None:
         stream.worker.synchronize()
 
@@ -302,24 +308,24 @@ def clear_streams() -> None:
 
 
 class UnderWay(Protocol):
-    """What a thread is in the middle of, and others may wait for."""
+    """Work of a thread for which other threads may wait."""
 
     def wait(self) -> None: ...
 
 
 under_way: dict[UnderWay, int] = {}
-"""With the thread that is in the middle of it."""
+"""Work that is not finished, with the thread that does it."""
 FORK_PATIENCE = 1000
 
 
 def _before_fork() -> None:
-    """A child has none of the threads: what is queued is computed before there is one, and nothing that others may
-    wait for is half done. Threads may begin more of that all the time, so many are waited for."""
+    """Finish queued work, and wait for work of other threads that others may wait for: a child has none of these
+    threads. Other threads may start more of it all the time, so the number of waits is limited."""
     if sections._is_owned():  # type: ignore[attr-defined]  # in a handler, which must not wait
         return
     for worker in _workers():
         worker.drain()
-    own = threading.get_ident()  # in a handler: what it interrupted goes on in the child as well
+    own = threading.get_ident()  # if a signal handler forks, the child continues what the handler interrupted
     for _ in range(FORK_PATIENCE):
         others = [found for found, thread in list(under_way.items()) if thread != own]
         if not others:
@@ -328,7 +334,7 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    """Streams start anew in a child. Other threads may have queued more since `_before_fork`."""
+    """Give streams new workers in a child. Other threads may have queued more since `_before_fork`."""
     used = list(_used)
     _used.clear()
     under_way.clear()
@@ -339,7 +345,7 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Native code must not run, nor threads hold locks, while the interpreter is taken apart."""
+    """End all workers, so that no native code runs and no thread holds a lock while the interpreter shuts down."""
     workers = _workers()
     for worker in workers:
         worker.cancel()

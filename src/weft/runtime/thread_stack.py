@@ -1,4 +1,4 @@
-"""How large the stacks of threads are, for steps have panels of matrices there."""
+"""The sizes of threads' stacks, which matter because steps put panels of matrices on the stack."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 import threading
 
 GIVEN_BYTES = 8 << 20
-"""The stack of a thread that native code starts."""
+"""The stack size of threads that native code starts."""
 NEEDED_BYTES = 7 << 18
-"""What steps may use. Linux gives a thread 2 MiB where the size of stacks is not limited."""
+"""The stack size that steps may rely on. Linux gives a thread 2 MiB if the size of stacks is not limited."""
 
-_SIZE_OF_ATTRIBUTES = 128  # more than the type of any platform's pthreads needs
+_SIZE_OF_ATTRIBUTES = 128  # at least the size of pthread_attr_t on every platform
 
 
 def _own_stack_bytes() -> int:
@@ -44,4 +44,4 @@ class _OwnStack(threading.local):
 
 
 own_stack = _OwnStack()
-"""Of each thread: whether its stack ``is_small``er than steps need."""
+"""For each thread, whether its stack ``is_small``er than steps need."""

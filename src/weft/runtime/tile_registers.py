@@ -1,4 +1,5 @@
-"""Tile registers of x86-64, which a process has to ask Linux for once: their state is 8 KiB of each thread."""
+"""Tile registers of x86-64 (AMX). A process must ask Linux for them once, because their state adds 8 KiB to each
+thread."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 @cache
 def are_granted() -> bool:
-    """Ask for the registers, for all threads of this process and of those that it forks; whether it may use them."""
+    """Ask for permission to use the registers, for all threads and for forked children; returns whether it was
+    granted."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     try:

@@ -1,8 +1,8 @@
 """Copies of arrays from one device to another.
 
-An array's buffer is on one device; work on another reads a copy, which is cached as long as the view of the array
-lives. Where a graph goes from one device to another, the copy is queued behind the work that computes the value
-(`send`), and what reads it waits for that alone. Elsewhere it is made where it is needed first.
+An array's buffer is on one device; work on another device reads a copy, which is cached as long as the view of the
+array exists. Where a graph continues on another device, the copy is queued behind the work that computes the value
+(`send`), and the work that reads it waits for that copy alone. Otherwise the copy is made when it is first needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Span = tuple[int, int]
 
 
 Copied = tuple[Buffer, Engine, int, int]
-"""Bytes of a buffer, and where they are copied to."""
+"""A range of bytes of a buffer, and the engine to which it is copied."""
 
 
 class Transfer(NamedTuple):
-    """So many bytes from one device to another."""
+    """A copy of ``size`` bytes from one device to another."""
 
     source: Device
     destination: Device
@@ -39,7 +39,7 @@ class Transfer(NamedTuple):
 
 
 def transfers_to(engine: Engine, views: Sequence[View], spans: Sequence[Span]) -> dict[Copied, Transfer]:
-    """What is copied to an engine before work reads ``views`` there, unless a copy is there already."""
+    """The copies to an engine that work there needs to read ``views``; some of them may exist already."""
     found: dict[Copied, Transfer] = {}
     for view, (low, high) in zip(views, spans, strict=True):
         buffer = view.buffer
@@ -50,7 +50,7 @@ def transfers_to(engine: Engine, views: Sequence[View], spans: Sequence[Span]) -
 
 
 def copy_on(engine: Engine, view: View, span: Span) -> View:
-    """A view of the same elements on an engine, where they are copied to if they are not there."""
+    """A view of the same elements on an engine; they are copied there unless a copy exists."""
     key = engine, *span
     buffer = view.copies.get(key) if view.copies else None
     if buffer is None:
@@ -64,7 +64,7 @@ def on_host(view: View, span: Span) -> View:
 
 
 class Sending:
-    """A copy that a stream makes behind the work that computes what is copied. It is the event of the view that shows
+    """A copy that a stream makes behind the work that computes the elements. It is the event of the view that refers to
     the copy."""
 
     __slots__ = ("_abandoned", "_buffer", "_event", "_lock", "_span", "_stopped", "_view", "done")
@@ -77,7 +77,7 @@ class Sending:
 
     def _begin(self) -> None:
         if not self._abandoned:
-            with suppress(Exception):  # it fails again for who waits
+            with suppress(Exception):  # it is raised again where somebody waits
                 self._make()
 
     def _make(self) -> None:
@@ -96,24 +96,24 @@ class Sending:
                 under_way.pop(self, None)
 
     def wait(self) -> None:
-        """Wait until the copy is made; make it if the stream could not."""
+        """Wait until the copy is made; make it here if the stream failed to."""
         self._event.wait()
         self._make()
 
     def cancel(self) -> None:
-        """Make no copy, and ask the work that computes what is copied to end early."""
+        """Do not make the copy, and ask the work that computes the elements to end early."""
         self._abandoned = self._stopped = True
         event = self._view.event
         if event is not None:
             event.cancel()
 
     def allow_again(self) -> None:
-        """Who waits from now on makes the copy."""
+        """Undo `cancel`: the next `wait` makes the copy."""
         self._stopped = False
 
 
 def send(view: View, span: Span, engine: Engine, stream: Stream) -> View:
-    """A view of the same elements on another engine, which the ``stream`` that computes them copies there."""
+    """A view of the same elements on another engine; the ``stream`` that computes them copies them there."""
     buffer = Buffer(engine, span[1] - span[0])
     result = View(buffer, -span[0], view.strides)
     result.event = Sending(view, span, buffer, stream)
@@ -121,16 +121,16 @@ def send(view: View, span: Span, engine: Engine, stream: Stream) -> View:
 
 
 def _filled(buffer: Buffer, view: View, span: Span) -> Buffer:
-    """Copy the elements of a view into a buffer of another engine. Returns the buffer where they are found from then
-    on, as long as the view lives and others do not write to its memory: this one, or that of a thread that was
-    faster."""
+    """Copy the elements of a view into a buffer of another engine. Returns the buffer that holds the copy from then on:
+    ``buffer``, or that of another thread that was faster. It is cached only if others cannot write to the view's
+    memory."""
     engine, source = buffer.engine, view.buffer
     low, high = span
     with recording.transfer(source.engine.device, engine.device, high - low):
         engine.copy_across(source, view.offset + low, buffer, high - low)
     export = export_of(source)
     if export is not None and export.writable:
-        return buffer  # what others write later is not in it
+        return buffer  # a cached copy would miss later writes
     with sections:
         if view.copies is None:
             view.copies = {}

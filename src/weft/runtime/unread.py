@@ -1,4 +1,4 @@
-"""Arrays whose elements are outside of the process, in a file for example, until somebody needs them."""
+"""Arrays whose elements are outside of the process, for example in a file, until they are needed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NOWHERE = Buffer(host, 1)
 
 
 class Unread:
-    """The event of a view whose elements are read when they are first needed, by whoever needs them.
+    """The event of a view whose elements are read when they are first needed, by the thread that needs them.
 
-    Memory is taken then, too. An error of ``read`` reaches everybody who asks for the elements.
+    Memory is taken then, too. An error of ``read`` is raised on every thread that asks for the elements.
     """
 
     __slots__ = ("__weakref__", "_begun", "_lock", "_read", "_size", "_stream", "done", "view")
 
     def __init__(self, size: int, strides: tuple[int, ...], read: Read, stream: Stream) -> None:
-        """``size`` is in bytes; ``stream`` is where reading is queued if nobody waits for it."""
+        """``size`` is in bytes; ``stream`` is the one on whose worker elements are read if no thread waits for them."""
         self._size = size
         self._read: Read | None = read
         self._stream = stream
@@ -45,13 +45,13 @@ class Unread:
                 self.view.move(Buffer(host, self._size))
 
     def begin(self) -> None:
-        """Leave the reading to the worker of the stream; others may still be faster."""
+        """Queue the reading on the stream; a thread that waits may still read first."""
         if not self._begun:
             self._begun = True
             self._stream.engine.submit(self._stream, self.wait)
 
     def wait(self) -> None:
-        """Read the elements unless that was done; raises the error of reading."""
+        """Read the elements unless they were read; raises the error of reading."""
         refuse_reentry(sections)
         refuse_reentry(self._lock)
         with self._lock:

@@ -1,4 +1,5 @@
-"""Machine code of PTX, cached on disk: to assemble it takes the driver about as long as LLVM takes to write it."""
+"""Machine code of PTX, cached on disk, because the driver takes about as long to assemble PTX as LLVM takes to write
+it."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ class Assembler:
         self._threads: ThreadPoolExecutor | None = None
         self._begun: dict[CudaCode, Future[bytes]] = {}
         self._found: dict[CudaCode, bytes] = {}
-        """What was on disk when it was begun, and was not loaded yet."""
+        """Code whose machine code was found on disk when `begin` was called, and which was not loaded yet."""
 
     def begin(self, code: CudaCode) -> None:
-        """Have machine code made, unless it is on disk."""
+        """Start making machine code on a thread, unless it is on disk."""
         disk = process_cache()
         if disk is None or isinstance(code.ptx, bytes) or code in self._begun or code in self._found:
             return
@@ -40,7 +41,7 @@ class Assembler:
         self._begun[code] = self._threads.submit(self._made, code)
 
     def machine_code(self, code: CudaCode) -> bytes:
-        """What a card loads."""
+        """The machine code, or PTX, that a card loads."""
         found, begun = self._found.pop(code, None), self._begun.pop(code, None)
         if begun is not None:
             return begun.result()
@@ -50,7 +51,7 @@ class Assembler:
             return code.ptx
         disk = process_cache()
         if disk is None:
-            return _text(code)  # the driver assembles it, and may have a cache of its own
+            return _text(code)  # the driver assembles it when it is loaded, and may have a cache of its own
         return disk.get(self._key(code)) or self._made(code)
 
     def _made(self, code: CudaCode) -> bytes:

@@ -1,4 +1,4 @@
-"""Whether there is a GPU of NVIDIA."""
+"""Whether there is an NVIDIA GPU."""
 
 from weft.runtime.available import engine_at
 from weft.runtime.devices import Device, gpu
@@ -7,7 +7,7 @@ __all__ = ["is_available"]
 
 
 def is_available() -> bool:
-    """Whether arrays can be computed on a GPU of NVIDIA.
+    """Whether arrays can be computed on an NVIDIA GPU.
 
     >>> mx.cuda.is_available() == mx.is_available(mx.gpu)
     True

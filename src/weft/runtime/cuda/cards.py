@@ -26,16 +26,16 @@ def _found() -> tuple[list[CudaEngine], str]:
 def _engines(driver: Driver, count: int) -> list[CudaEngine]:
     if not count:
         return []
-    from weft.runtime.cuda.engine import CudaEngine  # takes some ms, which a machine without a card can do without
+    from weft.runtime.cuda.engine import CudaEngine  # takes some ms, which a machine without a card need not spend
 
     return [CudaEngine(driver, card) for card in range(count)]
 
 
 def engines() -> list[CudaEngine]:
-    """An engine for each card, without a target."""
+    """An engine for each card; the engines have no target yet."""
     return _found()[0]
 
 
 def reason() -> str:
-    """Why there is none."""
+    """Why there is no card."""
     return _found()[1]

@@ -1,4 +1,4 @@
-"""What the target of CUDA makes, and the engine of a card loads and launches."""
+"""Code that the CUDA target makes, and that the engine of a card loads and launches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 
 class CopyPlaces(NamedTuple):
-    """Where among the numbers of a step that copies elements as they are the slot and the offset are of what it reads,
-    and those of what it writes; and which ones are strides of both, pairwise."""
+    """Positions among the numbers of a step that copies elements unchanged: of the slots and offsets of what it reads
+    and writes, and of the strides, as pairs of one that is read and one that is written."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -17,32 +17,31 @@ class CopyPlaces(NamedTuple):
 
     @property
     def flat(self) -> tuple[int, ...]:
-        """All of them, one after the other."""
+        """All positions in one tuple."""
         return (*self.source, *self.target, *[place for pair in self.strides for place in pair])
 
     @classmethod
     def of(cls, flat: Sequence[int]) -> CopyPlaces | None:
-        """The opposite of `flat`; None if there are none."""
+        """The inverse of `flat`; None if it is empty."""
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
         return cls(pairs[0], pairs[1], tuple(pairs[2:])) if pairs else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CudaCode:
-    """A kernel for NVIDIA GPUs. Two are the same if they are one object.
+    """A kernel for NVIDIA GPUs. It is equal only to itself, so that the object is its identity.
 
-    ``title`` says what it computes, for errors. ``ptx`` is its text, or machine code (a cubin) once it was assembled.
-    The entry ``name`` takes two addresses of the device: that of the numbers of the step (64-bit integers, as on the
-    CPU), and that of the slots of the run: 64-bit addresses and constants. A block has ``threads`` threads, and
-    ``shared`` bytes of shared memory besides what the code itself declares. So many blocks as a ``cluster`` has do a
-    unit together.
+    ``title`` says what it computes, for error messages. ``ptx`` is its text, or machine code (a cubin) once it was
+    assembled. The entry ``name`` takes two device addresses: that of the numbers of the step (64-bit integers, as on
+    the CPU), and that of the slots of the run (64-bit addresses and constants). A block has ``threads`` threads, and
+    ``shared`` bytes of shared memory besides what the code itself declares. ``cluster`` blocks do a unit together.
 
-    The units of a step are shared by blocks: block ``b`` of ``n`` does units ``b``, ``b + n``, and so on, so that every
-    number of blocks is right. If blocks may ``queue``, there are as many as the step has grains of units: one that ends
-    makes room for the next, and all that run are at places of memory near each other, which is faster than as many
-    blocks as the card holds at once. Else there are no more than these.
+    Blocks share the units of a step: block ``b`` of ``n`` does the units ``b``, ``b + n``, and so on, so that any
+    number of blocks gives the same result. If ``queue`` is set, there is one block for each grain of units, and the
+    card starts a block when another one ends: the blocks that run at one time then work on neighbouring memory, which
+    is faster. Otherwise there are at most as many blocks as the card holds at once.
 
-    ``copied`` tells of a copy when it has nothing to do: where an update got the memory of what it updates.
+    ``copied`` tells when a copy has nothing to do, because an update writes to the memory of what it updates.
     """
 
     ptx: str | bytes
@@ -55,9 +54,9 @@ class CudaCode:
     copied: CopyPlaces | None = None
 
     def blocks(self, units: int, grain: int, most: int) -> int:
-        """How many blocks a launch has on a card that holds ``most`` at once."""
+        """How many blocks a launch has on a card that holds at most ``most`` of them at once."""
         if self.cluster > 1:
-            return max(1, units) * self.cluster  # how many clusters a card holds depends on where blocks find room
+            return max(1, units) * self.cluster  # how many clusters fit depends on which multiprocessors are free
         if self.queue:
             return max(1, -(-units // grain), min(units, most))
         return max(1, min(-(-units // grain), most))

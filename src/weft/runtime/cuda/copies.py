@@ -13,12 +13,12 @@ from weft.runtime.cuda.staging import STAGED, Staging
 from weft.runtime.locks import fork_safe_lock
 
 PINNED = 4096
-"""The bytes of pinned memory, to which cards copy faster than to any other; larger copies do not need it as much."""
+"""Bytes of pinned memory, to and from which cards copy fastest. Larger copies gain less from it."""
 
 
 class Copies:
-    """Copies from and to one card. ``enter`` is called on each thread before it calls the driver, ``wait`` waits until
-    something of the driver is ready, ``finish`` until all is done that was queued."""
+    """Copies to and from one card. ``enter`` is called on each thread before it calls the driver; ``wait`` waits until
+    a driver's object is ready; ``finish`` waits for all queued work."""
 
     def __init__(
         self,
@@ -33,17 +33,17 @@ class Copies:
         self._pinned = 0
         self._pinned_bytes = memoryview(b"")
         self._inwards, self._outwards = Staging(driver, enter), Staging(driver, enter)
-        """Large copies."""
+        """Makes large copies."""
         self._reading = fork_safe_lock()
-        """Held while something is copied through the pinned memory."""
+        """Held while the pinned memory is in use."""
 
     def begin(self) -> None:
-        """Have pinned memory, in the current context."""
+        """Allocate pinned memory, in the current context."""
         self._pinned = address = self._driver.pinned(PINNED)
         self._pinned_bytes = memoryview((ctypes.c_char * PINNED).from_address(address)).cast("B")
 
     def write(self, there: int, here: int, size: int) -> None:
-        """Copy from an address of the host, where the bytes may change as soon as this returns."""
+        """Copy from a host address; the bytes there may change as soon as this returns."""
         if size:
             self._enter()
         if size >= STAGED:
@@ -56,11 +56,11 @@ class Copies:
                 order.mark(marking)
 
     def _write_staged(self, there: int, here: int, size: int) -> None:
-        """Nobody else uses the block at the address before this returns: so others need not wait for all of the copy
-        when they queue work."""
+        """No other work uses the block at the address before this returns, so queued work need not wait until the copy
+        is finished."""
         order = self._order
         if not order.several and not self._driver.is_done(order.copies.handle):
-            order.separate_copies(self._finish)  # so that this copy, or the next one, is made while kernels run
+            order.separate_copies(self._finish)  # so that copies can be made while kernels run
         order.wait_before((), (there,))
         try:
             self._inwards.copy_in(there, here, size, order.copies.handle)
@@ -69,14 +69,14 @@ class Copies:
                 order.mark(order.begin_work(order.copies, (), (there,)))
 
     def read(self, there: int, here: int, size: int) -> None:
-        """Copy to an address of the host."""
+        """Copy to a host address."""
         if size:
             self._enter()
             self._order.wait_before((there,), ())
             self.read_behind(self._order.copies, there, here, size)
 
     def read_small(self, there: int, size: int) -> bytearray:
-        """Up to `PINNED` bytes."""
+        """A copy of at most `PINNED` bytes."""
         self._enter()
         order = self._order
         if order.several:
@@ -87,7 +87,7 @@ class Copies:
             return bytearray(self._pinned_bytes[:size])
 
     def read_behind(self, queue: Queue, there: int, here: int, size: int) -> None:
-        """Copy to the host behind what was queued on a queue."""
+        """Copy to the host after the work that is queued on a queue."""
         if size <= PINNED:
             refuse_reentry(self._reading)
             with self._reading:
@@ -99,7 +99,7 @@ class Copies:
         copy_out(here, there, size, queue.handle)
 
     def _to_pinned(self, queue: Queue, there: int, size: int) -> None:
-        """Copy to the pinned memory, behind what was queued on a queue, and wait for that."""
+        """Copy to the pinned memory after the work that is queued on a queue, and wait for it."""
         driver = self._driver
         try:
             driver.copy_out(self._pinned, there, size, queue.handle)
@@ -107,12 +107,12 @@ class Copies:
         except CudaError:
             raise
         except BaseException:
-            self.begin()  # the card may still write to the other one
+            self.begin()  # after an interrupt the card may still write to the old one
             raise
 
     def from_card(self, other: int, there: int, own: int, here: int, size: int, computed: Iterable[Mark]) -> Mark:
-        """Queue a copy from a card, of which ``other`` is the context, to this one, of which ``own`` is: behind what
-        was ``computed`` there. Returns what is reached when it is made."""
+        """Queue a copy from another card (its context is ``other``) to this card (its context is ``own``), after what
+        was ``computed`` there. Returns the mark that is reached when the copy is finished."""
         order = self._order
         with order.lock:
             order.copies.wait_for(computed)

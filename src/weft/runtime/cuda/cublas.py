@@ -33,31 +33,32 @@ _SIGNATURES: Signatures = {
     "cublasLtMatmul": (*[_Pointer] * 14, _Size, _Pointer),
 }
 
-# cudaDataType_t and cublasComputeType_t
+# Values of cudaDataType_t and cublasComputeType_t
 FLOAT32, FLOAT64, FLOAT16, COMPLEX64, BFLOAT16 = 0, 1, 2, 4, 14
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
 
-# Attributes of layouts, of descriptions of a product, and of preferences
+# Attributes of layouts, of matrix products and of preferences, by number
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6
 _TRANSPOSE_A, _TRANSPOSE_B = 3, 4
 _MOST_SCRATCH, _REDUCTIONS, _ALIGNMENT_A, _ALIGNMENT_B, _ALIGNMENT_C, _ALIGNMENT_D = 1, 3, 5, 6, 7, 8
 _IN_COMPUTE_TYPE = 2
-"""Parts of a sum are kept in the type in which sums are made, and added in order: the same bits in each run."""
+"""Partial sums are stored in the type in which sums are computed, and added in a fixed order: the bits are the same in
+each run."""
 
 _MOST_ALIGNMENT = 256
-"""Of addresses, as far as it matters to the library; it asks it of scratch memory."""
+"""The largest alignment of addresses that matters to the library, which requires it of scratch memory."""
 
 SPARE = _MOST_ALIGNMENT
-"""Scratch memory begins at the first multiple of the alignment."""
+"""Extra bytes of scratch memory: the part that is used begins at the first multiple of the alignment."""
 
 _ALLOCATION_FAILED, _NOT_SUPPORTED = 3, 15
 _CACHED = 1024
-"""So many ways to compute products are cached for a card."""
+"""At most this many ways to compute products are cached for a card."""
 
 
 class MatrixLayout(NamedTuple):
-    """Matrices as the library sees them: element type, rows, columns, the distance from column to column, and from one
-    matrix of a batch to the next one, in elements."""
+    """A matrix, or a batch of them, as the library sees it: element type, rows, columns, the distance between columns
+    and between matrices of a batch in elements."""
 
     kind: int
     rows: int
@@ -67,8 +68,8 @@ class MatrixLayout(NamedTuple):
 
 
 class MatmulProblem(NamedTuple):
-    """What is multiplied: both operands, of which each may have to be transposed, the result, how many of them are a
-    batch, in which type sums are made, and the type of the factors alpha and beta; and the bytes of scratch memory."""
+    """A kind of product: both operands and whether each is transposed, the result, the size of the batch, the type in
+    which sums are computed, the type of the factors alpha and beta, and the bytes of scratch memory."""
 
     left: MatrixLayout
     right: MatrixLayout
@@ -88,8 +89,8 @@ class _Products(NamedTuple):
 
 
 class ProductCall(_Products, LibraryCall):
-    """Products of the same kind: the operands and the result of each one are ``offsets`` bytes behind the first three
-    of ``places``; the last one is scratch memory, with `SPARE` bytes more than the problem says."""
+    """Products of one kind. ``places`` has both operands, the result and scratch memory, of which there are `SPARE`
+    bytes more than the problem says; each product is at its own ``offsets`` in bytes from the first three."""
 
     def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
         library = _library()
@@ -112,7 +113,7 @@ class ProductCall(_Products, LibraryCall):
 
 
 class ProductWay(NamedTuple):
-    """How products are computed: descriptions for the library, and the algorithm that it chose."""
+    """How a product is computed: its descriptors for the library, and the algorithm that the library chose."""
 
     operation: Any
     left: Any
@@ -123,7 +124,7 @@ class ProductWay(NamedTuple):
 
 
 class _HeuristicResult(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t of cublasLt.h."""
+    """The structure cublasLtMatmulHeuristicResult_t of cublasLt.h."""
 
     _fields_ = (
         ("algorithm", ctypes.c_uint64 * 8),
@@ -139,11 +140,11 @@ _FACTORS: dict[int, tuple[Any, Any]] = {
     FLOAT64: ((ctypes.c_double * 1)(1), (ctypes.c_double * 1)(0)),
     COMPLEX64: ((ctypes.c_float * 2)(1, 0), (ctypes.c_float * 2)(0, 0)),
 }
-"""One and zero in each type of factors."""
+"""The numbers one and zero in each type of factors."""
 
 
 def missing() -> str:
-    """Why there are no products by the library; "" if there are."""
+    """Why cuBLASLt cannot be used; "" if it can."""
     return CUBLAS.missing()
 
 
@@ -165,13 +166,13 @@ class _Library:
         _check(self._functions[name](*arguments), name)
 
     def handle(self) -> _Pointer:
-        """A new handle, for the context of this thread. It lives as long as the process."""
+        """A new handle for the current context. It exists as long as the process."""
         handle = _Pointer()
         self._call("cublasLtCreate", ctypes.byref(handle))
         return handle
 
     def _made(self, what: str, *arguments: int) -> _Pointer:
-        """A new description, which ends with the object that stands for it."""
+        """A new descriptor, which is destroyed with the object returned."""
         made = _Pointer()
         self._call(f"cublasLt{what}Create", ctypes.byref(made), *arguments)
         weakref.finalize(made, self._functions[f"cublasLt{what}Destroy"], made.value).atexit = False
@@ -194,7 +195,7 @@ class _Library:
         return made
 
     def way(self, problem: MatmulProblem, alignments: tuple[int, int, int], handle: Any, title: str) -> ProductWay:
-        """What the library thinks is the fastest way."""
+        """The way that the library estimates to be fastest."""
         operation = self.operation(problem)
         left, right, result = [self.layout(matrix, problem.batch) for matrix in problem[:3]]
         preference = self._made("MatmulPreference")
@@ -223,17 +224,17 @@ def _handle_of(queue: Queue) -> Any:
 
 
 def prepare(call: ProductCall, queue: Queue) -> None:
-    """Have the library choose how it computes products, before their operands have addresses."""
+    """Have the library choose how it computes products, before the addresses of operands are known."""
     _way(call, (_MOST_ALIGNMENT,) * 3, _handle_of(queue), queue)
 
 
 def _alignment(address: int) -> int:
-    """The largest power of two that an address is a multiple of, as far as it matters."""
+    """The largest power of two up to the library's limit that divides an address."""
     return min(address & -address, _MOST_ALIGNMENT)
 
 
 def _way(call: ProductCall, alignments: tuple[int, int, int], handle: Any, queue: Queue) -> ProductWay:
-    """How a product is computed on the card of a queue: all queues do it in the same way."""
+    """How a product is computed on the card of a queue. It is the same on all queues of the card."""
     known: dict[Any, ProductWay] = queue.shared.setdefault(CUBLAS, {})
     key = call.problem, alignments
     found = known.get(key)

@@ -64,19 +64,19 @@ _CODES = {
 }
 
 _ALIGNMENT = 256
-"""Of scratch memory."""
+"""The alignment of scratch memory."""
 
 _COMPLEX = 8
-"""The bytes of a complex number, of which every address is a multiple that cuFFT is given."""
+"""The bytes of a complex number. Every address that cuFFT gets is a multiple of it."""
 
 _CACHED = 256
-"""Plans of a card."""
+"""How many plans are cached for a card."""
 
 _new_plans = fork_safe_lock()
 
 
 class TransformKind(IntEnum):
-    """cufftType."""
+    """Values of cufftType."""
 
     COMPLEX = 0x29
     FROM_REAL = 0x2A
@@ -84,8 +84,8 @@ class TransformKind(IntEnum):
 
 
 class Transforms(NamedTuple):
-    """Transforms along the middle one of three axes, of arrays in row-major order: of ``length`` numbers, those of the
-    real ones of which there are as many."""
+    """Transforms along the middle one of three axes of arrays in row-major order. ``length`` counts the numbers of a
+    transform: the complex ones, or the real ones if one side is real."""
 
     kind: TransformKind
     outer: int
@@ -94,7 +94,7 @@ class Transforms(NamedTuple):
 
     @property
     def extents(self) -> tuple[int, int]:
-        """How many numbers each transform takes, and how many it gives."""
+        """How many numbers each transform reads, and how many it writes."""
         half = self.length // 2 + 1
         return (
             half if self.kind is TransformKind.TO_REAL else self.length,
@@ -103,7 +103,7 @@ class Transforms(NamedTuple):
 
     @property
     def widths(self) -> tuple[int, int]:
-        """The bytes of these numbers."""
+        """The bytes of one number of the operand and of the result."""
         return (
             _COMPLEX // 2 if self.kind is TransformKind.FROM_REAL else _COMPLEX,
             _COMPLEX // 2 if self.kind is TransformKind.TO_REAL else _COMPLEX,
@@ -111,13 +111,14 @@ class Transforms(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The bytes of operand and result."""
+        """The bytes of the whole operand and of the whole result."""
         taken, given = [n * width for n, width in zip(self.extents, self.widths, strict=True)]
         return self.outer * self.inner * taken, self.outer * self.inner * given
 
     @property
     def at_once(self) -> int:
-        """How many transforms one call does: cuFFT goes from one to the next by one stride."""
+        """How many transforms one call does: those that are at equal distances, because cuFFT takes one stride between
+        them."""
         return self.outer if self.inner == 1 else self.inner
 
     @property
@@ -126,18 +127,18 @@ class Transforms(NamedTuple):
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """How many bytes behind operand and result those of each call begin."""
+        """For each call, at which byte of the operand and of the result it begins."""
         taken, given = [size // self.outer for size in self.sizes]
         return [(number * taken, number * given) for number in range(self.calls)]
 
     @property
     def is_aligned(self) -> bool:
-        """Whether cuFFT can be given the places of all calls."""
+        """Whether the addresses of all calls are aligned as cuFFT needs them."""
         return all(here % _COMPLEX == there % _COMPLEX == 0 for here, there in self.offsets)
 
 
 class CufftPlan:
-    """A plan of cuFFT, which ``ctypes`` takes for the native one, and how many bytes of scratch memory it takes."""
+    """A plan of cuFFT and its bytes of scratch memory. ``ctypes`` passes it as its native handle."""
 
     def __init__(self, native: int, scratch: int, ended: deque[int]) -> None:
         self._as_parameter_ = native
@@ -146,12 +147,12 @@ class CufftPlan:
 
 
 class CufftPlans:
-    """The plans of one card: those that were made last. Steps that were queued keep theirs."""
+    """The latest plans of one card. Steps that were queued hold their own plans."""
 
     def __init__(self, functions: Mapping[str, Callable[..., int]], engine: CudaEngine) -> None:
         self.functions = functions
         self.memory: Any = OwnMemory(engine)
-        """For copies that users do not count."""
+        """Allocates copies, which memory statistics leave out."""
         self._finish = engine.finish
         self._found: dict[Transforms, CufftPlan] = {}
         self._ended: deque[int] = deque()
@@ -176,7 +177,7 @@ class CufftPlans:
         kind, _, length, inner = transforms
         layouts: list[Any] = []
         for extent in transforms.extents:
-            # An axis of memory is given, so that the strides count; of a single axis its extent does not.
+            # cuFFT uses strides only if it is given extents of memory; that of the first axis it ignores.
             layouts += [(_Long * 1)(extent), inner, extent if inner == 1 else 1]
         count, lengths = transforms.at_once, (_Long * 1)(length)
         self._call("cufftMakePlanMany64", plan, 1, lengths, *layouts, kind, count, ctypes.byref(size))
@@ -196,7 +197,7 @@ class CufftPlans:
 @dataclass(frozen=True)
 class TransformCall(LibraryCall):
     """A step that cuFFT computes: ``places`` are those of operand, result and scratch memory (`scratch_of`). An operand
-    that begins where cuFFT cannot read it is copied."""
+    at an address that cuFFT cannot read is copied first."""
 
     title: str
     places: tuple[Place, ...]
@@ -221,7 +222,7 @@ class TransformCall(LibraryCall):
         for here, there in self.transforms.offsets:
             actions.append(self._executed(plans, plan, _AddressInCopy(source + here, copy), result + there))
         if copy is not None:
-            actions.append(queue.waiting())  # a graph would not keep the copy
+            actions.append(queue.waiting())  # a graph would not hold the copy
         return actions
 
     def _executed(self, plans: CufftPlans, plan: CufftPlan, source: _AddressInCopy, result: int) -> Action:
@@ -237,7 +238,7 @@ class TransformCall(LibraryCall):
 
 
 class _AddressInCopy:
-    """An address, for ``ctypes``, and the copy in which it is, if any."""
+    """An address for ``ctypes``, and the copy at that address, if any."""
 
     def __init__(self, address: int, copy: Buffer | None) -> None:
         self._as_parameter_ = ctypes.c_void_p(address)
@@ -255,7 +256,7 @@ def scratch_of(engine: CudaEngine, transforms: Transforms) -> int:
 
 
 def _plans_of(engine: CudaEngine) -> CufftPlans:
-    """The plans of a card, whose context is that of this thread from then on."""
+    """The plans of a card. Its context becomes that of this thread."""
     shared = engine.for_libraries()
     with _new_plans:
         found: CufftPlans | None = shared.get(CUFFT)

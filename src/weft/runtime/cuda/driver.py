@@ -1,4 +1,4 @@
-"""The functions of NVIDIA's driver that Weft needs, through ``ctypes``; what they report is raised by name."""
+"""The functions of NVIDIA's driver that Weft needs, through ``ctypes``; errors have the driver's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARY = "libcuda.so.1"
 
 _Pointer = ctypes.c_void_p
 _Address = ctypes.c_uint64
-"""Of memory on a card."""
+"""The type of addresses of memory on a card."""
 _Size = ctypes.c_size_t
 _Int, _Unsigned = ctypes.c_int, ctypes.c_uint
 
@@ -72,21 +72,22 @@ _NEWER: dict[str, tuple[Any, ...]] = {
     "cuGraphAddDependencies_v2": (_Pointer, _Pointer, _Pointer, _Pointer, _Size),
     "cuLaunchKernelEx": (_Pointer, _Pointer, _Pointer, _Pointer),
 }
-"""Since CUDA 12.5, 12.3 and 11.8."""
+"""Functions that drivers have since CUDA 12.5, 12.3 and 11.8."""
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600
 _READY_OR_NOT = (NOT_READY, 0)
 _CAPTURING = range(900, 910)
 _CAPTURE_PATIENCE = 1000
-"""So many milliseconds are waited for a graph of another thread."""
+"""How many milliseconds to wait for another thread's graph."""
 _NON_BLOCKING = 1
 _RELAXED = 2
-"""Other work of the process goes on as usual while a stream captures."""
+"""The capture mode in which other calls of the process work as usual."""
 _MAY_BEGIN_EARLY = 6
-"""Of launches: CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
+"""The attribute of a launch CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION."""
 _WHEN_IT_SAYS = 1
-"""Of edges in a graph: a kernel may begin when the one before says so, and waits by itself for its end."""
+"""The type and port of an edge in a graph: a kernel may begin when the kernel before it allows that, and waits for its
+end in its own code."""
 _LOG_SIZE = 1 << 14
 _ERROR_LOG, _ERROR_LOG_SIZE = 5, 6
 _PTX = 1
@@ -96,28 +97,30 @@ _MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
 
 
 class CudaError(EvaluationError):
-    """The driver reported an error; ``name`` is the driver's own, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
+    """The driver reported an error; ``name`` is the driver's name for it, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
 
     def __init__(self, name: str, text: str, called: str, more: str = "") -> None:
         super().__init__(f"{name}: {text} (reported by {called}){more}")
         self.name, self.text, self.called = name, text, called
 
     def after(self, kernels: Sequence[str]) -> CudaError:
-        """The same error, with kernels one of which may have caused it: the card says so when somebody waits."""
+        """The same error, naming the kernels one of which may have caused it: a card reports errors only to a later
+        call."""
         shown = "".join([f"\n  {title}" for title in kernels])
         return self.with_more(f". Kernels that were queued last:{shown}" if shown else "")
 
     def with_more(self, more: str) -> CudaError:
-        """The same error, of which more is said."""
+        """The same error with ``more`` in its message."""
         return type(self)(self.name, self.text, self.called, more)
 
 
 class CudaMemoryError(CudaError, MemoryError):
-    """A card has no memory for what the driver or a library of NVIDIA's needs besides arrays, such as a context."""
+    """A card has too little memory for what the driver or a library of NVIDIA needs besides arrays, such as a
+    context."""
 
 
 class _KernelNode(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
+    """The structure CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
 
     _fields_ = (
         ("function", _Pointer),
@@ -132,7 +135,7 @@ class _KernelNode(ctypes.Structure):
 
 
 class _Edge(ctypes.Structure):
-    """CUgraphEdgeData of cuda.h."""
+    """The structure CUgraphEdgeData of cuda.h."""
 
     _fields_ = (
         ("from_port", ctypes.c_ubyte),
@@ -143,13 +146,13 @@ class _Edge(ctypes.Structure):
 
 
 class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute of cuda.h, with a value that is an integer."""
+    """The structure CUlaunchAttribute of cuda.h, with an integer as its value."""
 
     _fields_ = (("id", _Int), ("padding", _Int), ("value", _Int), ("rest", ctypes.c_char * 60))
 
 
 class _LaunchConfiguration(ctypes.Structure):
-    """CUlaunchConfig of cuda.h."""
+    """The structure CUlaunchConfig of cuda.h."""
 
     _fields_ = (
         ("blocks", _Unsigned * 3),
@@ -162,8 +165,8 @@ class _LaunchConfiguration(ctypes.Structure):
 
 
 class _Log:
-    """What the driver says of code that it cannot take. The ``options`` are the number of options, they, and their
-    values; the linker writes to it until it is destroyed."""
+    """The messages of the driver about code that it rejects. ``options`` are the count of options, the options, and
+    their values; the linker writes to the buffer until it is destroyed."""
 
     def __init__(self) -> None:
         self._buffer = ctypes.create_string_buffer(_LOG_SIZE)
@@ -171,14 +174,14 @@ class _Log:
         self.options = 2, (_Int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE), values
 
     def text(self, name: str) -> str:
-        """What it says, for errors; nothing if there is nothing."""
+        """The messages for an error text; "" if there are none."""
         found = self._buffer.value.decode(errors="replace")
         return f" for {name}:\n{found}" if found else ""
 
 
 class FunctionLaunch:
-    """A launch of a function with two addresses of the card as its parameters. One that ``waits`` by itself for what is
-    before it may begin earlier."""
+    """A launch of a function whose parameters are two addresses on the card. A function that ``waits`` in its own code
+    for earlier kernels may be started before they end."""
 
     def __init__(
         self, function: int, blocks: int, threads: int, shared: int, numbers: int, slots: int, waits: bool = False
@@ -191,7 +194,7 @@ class FunctionLaunch:
         self.numbers, self.slots, self.waits = numbers, slots, waits
 
     def arguments(self, stream: int) -> tuple[Any, ...]:
-        """Those of ``cuLaunchKernel``."""
+        """The arguments of ``cuLaunchKernel``."""
         return self.function, self.blocks, 1, 1, self.threads, 1, 1, self.shared, stream, self.parameters, None
 
 
@@ -199,8 +202,8 @@ class Driver:
     """NVIDIA's driver in this process.
 
     Raises:
-        OSError: there is none.
-        CudaError: it finds no card that it can use.
+        OSError: there is no driver.
+        CudaError: the driver finds no card that it can use.
     """
 
     def __init__(self) -> None:
@@ -219,7 +222,7 @@ class Driver:
         self.check(self._functions[name](*arguments), name)
 
     def check(self, code: int, called: str, more: str = "") -> None:
-        """Raise what the driver reports by a code other than 0."""
+        """Raise the error of a code other than 0."""
         if code:
             kind = CudaMemoryError if code == OUT_OF_MEMORY else CudaError
             raise kind(*self._described(code), called, more)
@@ -233,20 +236,20 @@ class Driver:
         return found[0], found[1]
 
     def _given(self, name: str, kind: Any, *arguments: Any) -> Any:
-        """What a function writes to where its first argument points."""
+        """Call a function whose first argument points to its result, and return the result."""
         result = kind()
         self._call(name, ctypes.byref(result), *arguments)
         return result.value
 
     def _given_last(self, name: str, *arguments: Any) -> int:
-        """The handle that a function writes to where its last argument points."""
+        """Call a function whose last argument points to its result, a handle, and return the handle."""
         result = _Pointer()
         self._call(name, *arguments, ctypes.byref(result))
         assert result.value is not None
         return result.value
 
     def version(self) -> int:
-        """1000 times the major version, and 10 times the minor one."""
+        """1000 times the major version plus 10 times the minor one."""
         return self._given("cuDriverGetVersion", _Int)
 
     def count(self) -> int:
@@ -269,15 +272,15 @@ class Driver:
         return major, minor
 
     def context(self, card: int) -> int:
-        """The context of a card that all libraries of a process share."""
+        """The primary context of a card, which all libraries of a process share."""
         return self._given("cuDevicePrimaryCtxRetain", _Pointer, card)
 
     def use(self, context: int) -> None:
-        """Make a context that of the calling thread."""
+        """Make a context the current one of the calling thread."""
         self._call("cuCtxSetCurrent", context)
 
     def allocate(self, size: int) -> int:
-        """The address of new memory; 0 if there is not so much."""
+        """The address of new memory; 0 if there is not enough."""
         if size >= 1 << 63:
             return 0
         address = _Address()
@@ -291,16 +294,16 @@ class Driver:
         self._call("cuMemFree_v2", address)
 
     def free_memory(self) -> int:
-        """The bytes of the current context's card that nobody has, in this process or another one."""
+        """The bytes of the current context's card that no process uses."""
         total = _Size()
         return self._given("cuMemGetInfo_v2", _Size, ctypes.byref(total))
 
     def card_of(self, address: int) -> int:
-        """The card on which memory is."""
+        """The card that an address belongs to."""
         return self._given("cuPointerGetAttribute", _Int, _CARD_OF_POINTER, address)
 
     def pinned(self, size: int) -> int:
-        """The address of memory of the host that cards can copy from and to by themselves. It is never freed."""
+        """The address of new pinned memory, which cards copy to and from without the processor. It is never freed."""
         return self._given("cuMemHostAlloc", _Pointer, size, 0)
 
     def copy_in(self, target: int, source: int, size: int, stream: int) -> None:
@@ -308,7 +311,7 @@ class Driver:
         self._call("cuMemcpyHtoDAsync_v2", target, source, size, stream)
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
-        """Queue a copy to the host, behind what was queued. If ``target`` is not pinned, this waits for it."""
+        """Queue a copy to the host, behind the queued work. If ``target`` is not pinned, this waits for the copy."""
         code = self._copy_out(target, source, size, stream)
         if code:
             self.check(code, "cuMemcpyDtoHAsync_v2")
@@ -317,26 +320,26 @@ class Driver:
         """Queue a copy between two contexts."""
         self._call("cuMemcpyPeerAsync", target, to, source, of, size, stream)
 
-    # What queues work as one call of native code, which gives the driver's code
+    # Actions that queue work by one call of native code, which returns the driver's code
 
     def copying_in(self, target: int, source: int, size: int, stream: int) -> Action:
-        """A copy to the card, as `copy_in`."""
+        """Copies to the card, as `copy_in` does."""
         return self._functions["cuMemcpyHtoDAsync_v2"], target, source, size, stream
 
     def copying(self, target: int, source: int, size: int, stream: int) -> Action:
-        """A copy within the memory of a card."""
+        """Copies within the memory of a card."""
         return self._functions["cuMemcpyDtoDAsync_v2"], target, source, size, stream
 
     def waiting(self, stream: int) -> Action:
-        """Wait for what was queued on a stream, which cannot be captured."""
+        """Waits for what was queued on a stream; this cannot be captured."""
         return self._functions["cuStreamSynchronize"], stream
 
     def launching(self, launch: FunctionLaunch, stream: int) -> Action:
-        """One launch."""
+        """Launches a kernel."""
         return self._functions["cuLaunchKernel"], *launch.arguments(stream)
 
     def launching_early(self, launch: FunctionLaunch, stream: int) -> Action:
-        """One launch behind another one, which it waits for by itself."""
+        """Launches a kernel that may start before the one before it ends, and waits for it in its own code."""
         if not (launch.waits and self._functions.keys() >= _NEWER.keys()):
             return self.launching(launch, stream)
         attribute = _Attribute(_MAY_BEGIN_EARLY, 0, 1)
@@ -352,33 +355,34 @@ class Driver:
         )
 
     def launching_graph(self, graph: int, stream: int) -> Action:
-        """All launches of a graph."""
+        """Launches a graph."""
         return self._functions["cuGraphLaunch"], graph, stream
 
     def recording(self, event: int, stream: int) -> Action:
-        """An event, behind what was queued on a stream."""
+        """Records an event after the queued work of a stream."""
         return self._functions["cuEventRecord"], event, stream
 
     def stream(self) -> int:
-        """A new stream that does not wait for the default one."""
+        """A new stream that does not synchronise with the default one."""
         return self._given("cuStreamCreate", _Pointer, _NON_BLOCKING)
 
     def is_done(self, stream: int) -> bool:
-        """Whether all that was queued is done; raises what failed."""
-        code = self._query_stream(stream)  # asked again and again by who waits
+        """Whether all queued work of a stream is done; raises its error."""
+        code = self._query_stream(stream)  # called again and again while somebody waits
         if code not in _READY_OR_NOT:
             self.check(code, "cuStreamQuery")
         return code == 0
 
     def has_happened(self, event: int) -> bool:
-        """Whether an event has happened; raises what failed."""
+        """Whether an event has happened; raises the error of the work before it."""
         code = self._query_event(event)
         if code not in _READY_OR_NOT:
             self.check(code, "cuEventQuery")
         return code == 0
 
     def record_all(self, context: int, event: int) -> None:
-        """An event behind all that was queued on any stream of a context, which older drivers wait for."""
+        """Record an event after the queued work of all streams of a context; with older drivers this waits for that
+        work."""
         record = self._functions.get("cuCtxRecordEvent")
         if record is None:
             self._call("cuCtxSynchronize")
@@ -387,7 +391,7 @@ class Driver:
             code = record(context, event)
             if code not in _CAPTURING:
                 break
-            time.sleep(1e-3)  # another thread captures a graph, of which no event can be part
+            time.sleep(1e-3)  # another thread is capturing a graph, and no event can be recorded in a graph
         self.check(code, "cuCtxRecordEvent")
 
     def event(self) -> int:
@@ -397,7 +401,7 @@ class Driver:
         self._call("cuEventRecord", event, stream)
 
     def wait_event(self, stream: int, event: int) -> None:
-        """Have what is queued from now on wait for an event."""
+        """Make the later work of a stream wait for an event."""
         self._call("cuStreamWaitEvent", stream, event, 0)
 
     def elapsed(self, first: int, second: int) -> int:
@@ -405,7 +409,7 @@ class Driver:
         return round(self._given("cuEventElapsedTime", ctypes.c_float, first, second) * 1e6)
 
     def assembled(self, ptx: bytes, name: str) -> bytes:
-        """The machine code of PTX, which ends with a zero byte, for the card of the current context."""
+        """The machine code for the current context's card of PTX, which must end with a zero byte."""
         log = _Log()
         number, options, values = log.options
         linker = self._given_last("cuLinkCreate_v2", number, options, values)
@@ -419,7 +423,7 @@ class Driver:
             self._call("cuLinkDestroy", linker)
 
     def load(self, code: bytes, name: str, shared: int) -> tuple[int, int]:
-        """The module and the function ``name`` of PTX or machine code; PTX ends with a zero byte."""
+        """The module, and the function ``name`` in it, of machine code or of PTX, which must end with a zero byte."""
         log = _Log()
         module = _Pointer()
         self.check(
@@ -434,7 +438,7 @@ class Driver:
         return module.value, function
 
     def resident_blocks(self, function: int, threads: int, shared: int) -> int:
-        """How many blocks of a function a multiprocessor holds at once."""
+        """How many blocks of a function a multiprocessor can hold at once."""
         return self._given("cuOccupancyMaxActiveBlocksPerMultiprocessor", _Int, function, threads, shared)
 
     def graph(self, launches: Sequence[FunctionLaunch]) -> int:
@@ -457,14 +461,14 @@ class Driver:
         return self._ready(graph)
 
     def _ready(self, graph: int) -> int:
-        """A graph in the form in which it can be launched."""
+        """An executable graph, made of a graph."""
         ready = self._given("cuGraphInstantiateWithFlags", _Pointer, graph, 0)
         self._call("cuGraphDestroy", graph)
         return ready
 
     def captured(self, actions: Sequence[Action], stream: int) -> int:
-        """A graph that can be launched, of what actions queue on a stream that is used for nothing else; 0 if they
-        cannot be captured. Then the stream cannot be used any more."""
+        """An executable graph of what actions queue on a stream that nothing else uses; 0 if they cannot be captured.
+        Then the stream cannot be used any more."""
         graph = _Pointer()
         begin = self._functions["cuStreamBeginCapture_v2"], stream, _RELAXED
         end = self._functions["cuStreamEndCapture"], stream, ctypes.byref(graph)

@@ -39,7 +39,7 @@ from weft.runtime.steps import DONE, FIRST, Sealed, Step, Table, TableLayout
 T = TypeVar("T")
 
 _SHOWN = 8
-"""Errors of a card name the kernels of so many runs."""
+"""An error of a card names the kernels of at most this many runs."""
 
 FORKED = (
     "this process was forked from one that had used a GPU, and NVIDIA's driver does not work in such a child. Start "
@@ -57,10 +57,10 @@ _engines: weakref.WeakSet[CudaEngine] = weakref.WeakSet()
 
 
 class CudaEngine(Engine):
-    """Runs the work of a card. Its ``order`` says what work waits for what.
+    """Runs the work of a card. Its ``order`` decides which work waits for which.
 
-    While one stream is used, memory can be used again as soon as its buffer has ended: what reads it still is in the
-    queue before what writes it next. And what reads results on the card needs no event.
+    While a single stream is used, memory can be reused as soon as its buffer has ended: work that still reads it is in
+    the queue before work that writes it next. Reading results on the card then needs no event.
     """
 
     queues = True
@@ -75,25 +75,25 @@ class CudaEngine(Engine):
         self.context = self._multiprocessors = 0
         self.when_expected: Callable[[], object] = lambda: None
         self.when_started: Callable[[], object] = lambda: None
-        """Called when a stream of the card is made, and once the card is used."""
+        """Functions to call when a stream of the card is made and when the card is first used."""
         self.order = Order(driver)
         self._capturing: Queue | None = None
-        """One on which nothing is queued but what is captured into graphs."""
+        """A queue for capturing graphs; nothing else is queued on it."""
         self._lock = fork_safe_lock()
-        """Held from writing the addresses of a run to the card to its launch."""
+        """Held from writing the addresses of a run to the card until its launch."""
         self._copies = Copies(driver, self.order, self._enter, self._wait, self._finish_queues)
         self._timing = Timing(driver)
         super().__init__(Device(gpu, card), Allocator(self._allocate, self._free, self._rest_of_memory))
         self.own_memory = Allocator(self._allocate, self._free)
-        """For what users do not count: numbers of steps, slots of runs."""
+        """Allocates memory that memory statistics leave out: numbers of steps, slots of runs."""
         self.sharing = CudaSharing(self, driver, card)
         self.export_ended = self.sharing.returned.append
         self._assembler = Assembler(driver, self.architecture, self._enter)
         self._loaded: dict[CudaCode, Loaded] = {}
         self._begun: deque[CudaSteps] = deque(maxlen=_SHOWN)
-        """What was begun last, since somebody waited."""
+        """The runs that were started since the last wait."""
         self.ended_graphs: deque[int] = deque()
-        """Those of plans that nobody has any more."""
+        """Graphs of plans that ended, to be destroyed."""
         _engines.add(self)
 
     @property
@@ -102,7 +102,7 @@ class CudaEngine(Engine):
 
     @property
     def architecture(self) -> str:
-        """As compilers name it: ``sm_90``."""
+        """The architecture by its name in compilers, such as ``sm_90``."""
         major, minor = self._driver.capability(self._card)
         return f"sm_{major}{minor}"
 
@@ -118,19 +118,19 @@ class CudaEngine(Engine):
         }
 
     def _enter(self) -> None:
-        """What comes before each call of the driver."""
+        """Must be called before each call of the driver."""
         if self._forked:
             raise EvaluationError(FORKED)
         if not self.context:
             self._start()
-        if _thread.context != self.context or self._has_neighbours:  # whose contexts other libraries may make current
+        if _thread.context != self.context or self._has_neighbours:  # other libraries may change the context
             self._driver.use(self.context)
             _thread.context = self.context
         if self.sharing.returned:
             self.sharing.wait_for_others()
 
     def _start(self) -> None:
-        """Begin to use the card, which takes memory of it and some tenths of a second."""
+        """Begin to use the card, which takes some of its memory and some tenths of a second."""
         refuse_reentry(self._lock)
         with self._lock:
             is_first = not self.context
@@ -145,7 +145,7 @@ class CudaEngine(Engine):
             self.when_started()
 
     def entered(self) -> Order:
-        """The order of work, for calls of the driver."""
+        """Prepare this thread for calls of the driver; returns the order of work."""
         self._enter()
         return self.order
 
@@ -159,7 +159,7 @@ class CudaEngine(Engine):
 
     def _free(self, address: int) -> None:
         self._enter()
-        self.finish()  # what is queued may still use it
+        self.finish()  # queued work may still use it
         with self.order.lock:
             readers = self.order.blocks.awaited((), (address,))  # also on queues of other cards
             self.order.blocks.remove(address)
@@ -168,8 +168,8 @@ class CudaEngine(Engine):
         self._driver.free(address)
 
     def _with_room(self, do: Callable[[], T]) -> T:
-        """``do`` what takes memory of the card besides arrays; if there is too little, once more without what is
-        cached."""
+        """Call ``do``, which takes memory of the card that is not for arrays; if there is too little, free cached
+        memory and call it again."""
         try:
             return do()
         except CudaMemoryError:
@@ -208,8 +208,8 @@ class CudaEngine(Engine):
             super().copy_across(source, start, target, size)
 
     def _copy_from_card(self, other: CudaEngine, there: int, here: int, size: int) -> None:
-        """Copy from another card's memory. Nobody waits but the queues: this card's for what was computed, the other
-        one's with what will use that memory next."""
+        """Copy from another card's memory without blocking this thread: this card's queue waits until the elements were
+        computed, and the other card's queues wait for the copy before they use that memory for something else."""
         computed = other.entered().marks_of(there)
         self._enter()
         copied = self._copies.from_card(other.context, there, self.context, here, size, computed)
@@ -218,7 +218,7 @@ class CudaEngine(Engine):
             self._wait(self._driver.is_done, copied.queue.handle)
 
     def write(self, there: int, here: int, size: int) -> None:
-        """Copy from an address of the host, where the bytes may change as soon as this returns."""
+        """Copy from a host address; the bytes there may change as soon as this returns."""
         self._copies.write(there, here, size)
 
     def finish(self, buffers: Collection[Buffer] | None = None) -> None:
@@ -240,14 +240,14 @@ class CudaEngine(Engine):
             mark.queue.note_reached(mark.number)
 
     def _finish_queues(self) -> None:
-        """Wait until all that was queued is done."""
+        """Wait until all queued work is done."""
         for queue in list(self.order.queues):
             marked = queue.marked
             self._wait(self._driver.is_done, queue.handle)
             queue.note_reached(marked)
 
     def _wait(self, is_ready: Callable[[int], bool], handle: int) -> None:
-        """Wait for the card. Its errors name the kernels that may have caused them."""
+        """Wait for the card. Errors name the kernels that may have caused them."""
         try:
             wait_until(is_ready, handle)
         except CudaError as error:
@@ -262,12 +262,12 @@ class CudaEngine(Engine):
         return CudaSteps(self, self._driver, steps, layout)
 
     def begin_loading(self, code: CudaCode) -> None:
-        """Have machine code made of a code that will be loaded."""
+        """Start making the machine code of code that will be loaded."""
         if code not in self._loaded:
             self._assembler.begin(code)
 
     def load(self, code: CudaCode) -> Loaded:
-        """The function of a code on this card."""
+        """The function of some code, loaded on this card."""
         found = self._loaded.get(code)
         if found is None:
             machine_code = self._assembler.machine_code(code)
@@ -277,7 +277,7 @@ class CudaEngine(Engine):
         return found
 
     def for_libraries(self) -> dict[Any, Any]:
-        """What libraries keep for all queues of this card, whose context is that of this thread from then on."""
+        """What libraries store for all queues of this card. Its context becomes that of this thread."""
         return self.entered().shared
 
     def captured(self, actions_on: Callable[[Queue], Sequence[Action]]) -> int:
@@ -313,8 +313,8 @@ class CudaEngine(Engine):
         return steps.count
 
     def run_all(self, steps: Sealed, table: Table, stream: Stream | None) -> bool:
-        """The way of most runs, and the shortest one. As nobody looks at the table after an interrupt, the launch need
-        not be noted there."""
+        """Most runs take this short path. After an interrupt the caller drops the table, so the launch need not be
+        noted in it."""
         assert type(steps) is CudaSteps
         if _thread.context != self.context or self._has_neighbours or self.sharing.returned:
             self._enter()
@@ -332,7 +332,8 @@ class CudaEngine(Engine):
         return True
 
     def _launch_again(self, steps: CudaSteps, values: array[int], stream: Stream | None) -> Action | None:
-        """What queues all steps, if that is one launch, for which the card has everything and nothing has to wait."""
+        """An action that queues all steps, if they are one launch, their slots are on the card and nothing has to
+        wait."""
         sharing = self.sharing
         if stream is None or self.order.several or sharing.borrowed or sharing.held:
             return None
@@ -366,7 +367,7 @@ class CudaEngine(Engine):
         return True
 
     def _run(self, steps: CudaSteps, table: Table, stream: Stream | None) -> int:
-        """Run the steps that were not run yet, whatever that takes."""
+        """Run the steps that were not run yet, in the general way."""
         values = table.values
         if values[DONE] == steps.count or table.stopped:
             return values[DONE]
@@ -386,7 +387,7 @@ class CudaEngine(Engine):
         return values[DONE]
 
     def _begin_work(self, queue: Queue, steps: CudaSteps, table: Table, slots: Slots) -> Sequence[Action]:
-        """Have a queue wait for what a run needs; returns what marks the end of the run."""
+        """Make a queue wait for what a run needs; returns the actions that mark the end of the run."""
         order = self.order
         return order.begin_work(queue, *steps.touched(table, slots)) if order.several else ()
 
@@ -406,8 +407,8 @@ class CudaEngine(Engine):
             raise
 
     def _queue(self, run: _Run, actions: Sequence[Action]) -> None:
-        """Queue something in one call of native code, so that an interrupt leaves nothing that would be queued again;
-        `_noting` is a part of it."""
+        """Queue actions in one call of native code, one of which is `_noting`: an interrupt cannot come between, so
+        that no work is queued twice."""
         failure = first_failure(actions)
         if failure is not None:
             run.steps.forget_slots()
@@ -418,7 +419,7 @@ class CudaEngine(Engine):
     def _run_each(
         self, run: _Run, writing: Sequence[Action], marking: Sequence[Action], events: Sequence[int] = ()
     ) -> None:
-        """Run one step after the other; ``events``, if there are any, are recorded before each of them and at the
+        """Run one step after the other. If there are ``events``, one is recorded before each step and one at the
         end."""
         steps, _, table, queue = run
         try:
@@ -438,12 +439,12 @@ class CudaEngine(Engine):
             self._queue(run, marking)
 
     def _run_on_host(self, run: _Run, found: HostSteps) -> None:
-        """Run steps for the CPU, the next ones of a run."""
+        """Run the next steps of a run, which are steps for the CPU."""
         table, queue = run.table, run.queue
         copies, memory = found.run(table.values[FIRST:], partial(self._copies.read_behind, queue))
         actions = [self._driver.copying_in(copy.there, copy.here, copy.size, queue.handle) for copy in copies]
         self._queue(run, [*actions, _noting(table, table.values[DONE] + found.count)])
-        del memory  # the driver has read it
+        del memory  # the driver has finished reading it
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
         assert isinstance(steps, CudaSteps)
@@ -468,7 +469,7 @@ class CudaEngine(Engine):
 
 
 class _Run(NamedTuple):
-    """A run of steps whose slots are on the card, on a queue."""
+    """A run of steps on a queue, whose slots are on the card."""
 
     steps: CudaSteps
     slots: Slots
@@ -476,19 +477,19 @@ class _Run(NamedTuple):
     queue: Queue
 
     def queueing(self, number: int) -> list[Action]:
-        """What queues a step, and notes in the table that it was; nothing for those of the CPU."""
+        """Actions that queue a step and note in the table that it was queued; none for steps of the CPU."""
         actions = self.slots.actions[number]
         return [] if actions is None else [*actions, _noting(self.table, number + 1)]
 
     def check(self, action: Action, code: int) -> None:
-        """Raise what a code means, if it is that of a library."""
+        """Raise the error of a code, if the action calls a library that explains its codes."""
         for number, call in self.steps.calls.items():
             if any(action is one for one in self.slots.actions[number] or ()):
                 call.check(code)
 
 
 def _noting(table: Table, count: int) -> Action:
-    """Note in the table of a run that so many steps are done."""
+    """An action that writes into the table of a run how many steps are done."""
     return table.values.__setitem__, DONE, count
 
 

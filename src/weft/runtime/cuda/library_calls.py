@@ -1,4 +1,4 @@
-"""Steps that a library of NVIDIA computes, in the plans of a card."""
+"""Steps of a card's plan that a library of NVIDIA computes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from weft.runtime.steps import Place
 
 
 class LibraryCall(ABC):
-    """What the library is asked for, without addresses. Two are equal if they ask for the same of the same places. One
-    that is a tuple of numbers and tuples can be worked out for other extents (see `compiler/templates.py`).
+    """The request to the library, without addresses. Two calls are equal if they request the same work at the same
+    ``places``. A call that consists of nested tuples of numbers can be adapted to other extents (see
+    `compiler/templates.py`).
 
-    ``title`` says what is computed, for errors. ``places`` are slots of the run's table, and how many bytes behind the
-    addresses there the memory begins that the library is given: operands, results, scratch memory of the plan.
+    ``title`` says what is computed, for error messages. ``places`` are the slots and offsets in bytes of the memory
+    that the library gets: operands, results, scratch memory of the plan.
 
-    The first run with new addresses queues what `queued` gives for them. When the same addresses come again, that is
-    captured into a graph, unless it ``is_captured`` is false, and from then on the graph is launched.
+    The first run with new addresses runs the actions of `queued`. When the same addresses come again, these are
+    captured into a graph, unless ``is_captured`` is false; later runs launch the graph.
     """
 
     title: str
@@ -27,18 +28,18 @@ class LibraryCall(ABC):
 
     @abstractmethod
     def queued(self, addresses: Sequence[int], queue: Queue) -> list[Action]:
-        """The native calls that queue the work on a queue, for the addresses of ``places``. They give a code, 0 if all
-        is well. The context of the card is that of the calling thread.
+        """Native calls that queue the work on a queue, for the addresses of ``places``. Each returns a code, which is 0
+        if it succeeded. The card's context is the current one of the calling thread.
 
         What native code reads when it is called (descriptors, numbers of the host) must live as long as the arguments
-        of a call. What belongs to a queue, such as a handle of the library, is kept in ``queue.handles``; what may be
-        shared by all queues of a card, in ``queue.shared``.
+        of a call. Store what belongs to one queue, such as a handle of the library, in ``queue.handles``, and what all
+        queues of a card may share in ``queue.shared``.
         """
 
     @abstractmethod
     def check(self, code: int) -> None:
-        """Raise what a code other than 0 means, with the ``title``."""
+        """Raise the error of a code other than 0, with the ``title``."""
 
     def addresses(self, slots: Sequence[int]) -> list[int]:
-        """Those of ``places``, in a run whose table has these ``slots``."""
+        """The addresses of ``places`` in a run whose table has these ``slots``."""
         return [slots[slot] + offset for slot, offset in self.places]

@@ -1,4 +1,4 @@
-"""The queues of a card: which one the work of a stream goes to, and in which order they read and write memory."""
+"""The queues of a card: which queue does a stream's work, and in which order queues read and write memory."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from weft.runtime.devices import Stream
 from weft.runtime.locks import fork_safe_lock
 
 _MOST_QUEUES = 8
-"""So many queues have streams of their own; further streams share them."""
+"""This many queues have a driver's stream of their own; further streams share them."""
 
 
 class Order:
-    """As long as one stream is used, all work goes through one queue, in the order in which it was begun. With a second
-    stream come a queue for it and one for copies, and from then on ``blocks`` tell what work on one queue has to wait
-    for on others."""
+    """While a single stream is used, all work goes through one queue in the order of submission. The second stream
+    brings a queue for itself and one for copies. From then on ``blocks`` records the uses of memory, so that work on
+    one queue waits for the work on others that it depends on."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self.queues: list[Queue] = []
-        """The first one is that of work whose stream is not known."""
+        """The first queue also does the work whose stream is not known."""
         self.copies: Any = None
-        """The one for copies."""
+        """The queue for copies."""
         self.several = False
         self.shared: dict[Any, Any] = {}
-        """What libraries keep for all queues."""
+        """What libraries store for all queues."""
         self.blocks = MemoryBlocks()
         self.lock = fork_safe_lock()
-        """Held while the uses of blocks are looked at or noted."""
+        """Held while the uses of blocks are read or changed."""
         self._is_used = False
-        """Whether a stream has the first queue."""
+        """Whether a stream uses the first queue."""
         self._shared_last = 0
 
     def begin(self) -> None:
-        """Have a queue, in the current context."""
+        """Make the first queue, in the current context."""
         self.copies = self.new_queue()
         self.queues = [self.copies]
 
@@ -54,12 +54,13 @@ class Order:
         return queue
 
     def _queue_of_new(self, finish: Callable[[], None]) -> Queue:
-        """A queue for another stream; one that others have, if there are many."""
+        """A queue for another stream, which is shared with other streams if there are many."""
         if not self._is_used:
             self._is_used = True
             return self.queues[0]
         if len(self.queues) > _MOST_QUEUES:
-            # Not that for copies: marks of runs and of copies would not be set in the order of their numbers.
+            # The queue for copies is left out: its marks of runs and of copies would not be set in the order of their
+            # numbers.
             of_streams = [queue for queue in self.queues if queue is not self.copies]
             self._shared_last = (self._shared_last + 1) % len(of_streams)
             return of_streams[self._shared_last]
@@ -70,7 +71,7 @@ class Order:
         return queue
 
     def separate_copies(self, finish: Callable[[], None]) -> None:
-        """Have a queue for copies, and work on several queues in order from now on."""
+        """Make a queue for copies, and begin to record the uses of memory."""
         with self.lock:
             finish()
             self.copies = self.new_queue()
@@ -78,8 +79,8 @@ class Order:
             self.several = True
 
     def begin_work(self, queue: Queue, read: Sequence[int], written: Sequence[int]) -> list[Action]:
-        """Have a queue wait for what work that reads and writes at these addresses needs; returns what marks the end of
-        this work."""
+        """Make a queue wait for what work that reads and writes at these addresses depends on; returns actions that
+        mark the end of this work."""
         if not self.several:
             return []
         with self.lock:
@@ -89,14 +90,14 @@ class Order:
         return queue.marking(mark)
 
     def marks_of(self, address: int) -> Iterable[Mark]:
-        """What has to be reached before the memory at an address may be read by others."""
+        """The marks to be reached before others may read the memory at an address."""
         with self.lock:
             if self.several:
                 return self.blocks.awaited((address,), ())
             return [self.marked(self.queues[0])]
 
     def note_reader(self, address: int, mark: Mark) -> None:
-        """A queue of another card reads the memory at an address until a mark is reached."""
+        """Record that a queue of another card reads the memory at an address until a mark is reached."""
         with self.lock:
             if self.several:
                 self.blocks.note(mark, (address,), ())
@@ -104,13 +105,13 @@ class Order:
                 self.queues[0].wait_for([mark])
 
     def marked(self, queue: Queue) -> Mark:
-        """A mark behind all that was queued."""
+        """A new mark after all work that is queued on a queue."""
         mark = queue.next_mark()
         self.mark(queue.marking(mark))
         return mark
 
     def wait_before(self, read: Sequence[int], written: Sequence[int]) -> None:
-        """Have the queue for copies wait for what a copy that reads and writes at these addresses needs."""
+        """Make the queue for copies wait for what a copy that reads and writes at these addresses depends on."""
         if self.several:
             with self.lock:
                 self.copies.wait_for(self.blocks.awaited(read, written))
@@ -121,7 +122,7 @@ class Order:
             self._driver.check(function(*arguments), "cuEventRecord")
 
     def events_of(self, address: int, event: int) -> list[int]:
-        """The events of all that uses the memory at an address. ``event`` is there to be recorded."""
+        """The events of all work that uses the memory at an address. ``event`` may be recorded for this."""
         with self.lock:
             if self.several:
                 return [mark.queue.event_of(mark) for mark in self.blocks.awaited((), (address,))]
@@ -129,7 +130,7 @@ class Order:
             return [event]
 
     def wait_in_all(self, queue: Queue | None, event: int) -> None:
-        """Have all queues wait for an event, which is recorded on a ``queue`` first, if one is given."""
+        """Make all queues wait for an event, which is first recorded on ``queue``, if one is given."""
         with self.lock:
             if queue is not None:
                 self._driver.record(event, queue.handle)

@@ -1,4 +1,4 @@
-"""Several queues of a card: what has to wait for what, known from the memory that is read and written."""
+"""Several queues of a card: which work waits for which, derived from the memory that it reads and writes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from weft.runtime.atomic import Action
 from weft.runtime.cuda.driver import Driver
 
 _EVENTS = 32
-"""So many of the latest marks of a queue have an event of their own; older ones have those of later marks."""
+"""The latest marks of a queue, at most this many, have an event of their own; an older mark uses that of a later
+one."""
 
 
 class Queue:
     """A stream of the driver. It works in order; a *mark* is a point in that order.
 
-    ``handles`` are those of libraries for this queue, and ``shared`` is what they keep for all queues of its card, by
-    keys of their choice.
+    ``handles`` are those of libraries for this queue; ``shared`` is what libraries store for all queues of the card,
+    under keys of their choice.
     """
 
     def __init__(self, driver: Driver, shared: dict[Any, Any]) -> None:
@@ -28,28 +29,28 @@ class Queue:
         self.shared = shared
         self._events: list[int] = []
         self._marks = 0
-        """How many there are."""
+        """How many marks there are."""
         self.marked = 0
-        """The last one that is set: work that it is behind may not be queued before."""
+        """The last mark that is set."""
         self._reached = 0
 
     def copying(self, target: int, source: int, size: int) -> Action:
-        """A copy within the memory of the card."""
+        """An action that copies within the memory of the card."""
         return self._driver.copying(target, source, size, self.handle)
 
     def waiting(self) -> Action:
-        """Wait for what was queued; this cannot be captured."""
+        """An action that waits for the queued work; it cannot be captured."""
         return self._driver.waiting(self.handle)
 
     def next_mark(self) -> Mark:
-        """The next mark; `marking` sets it."""
+        """The next mark, which `marking` sets."""
         if not self._events:
             self._events = [self._driver.event() for _ in range(_EVENTS)]
         self._marks += 1
         return Mark(self, self._marks)
 
     def note_reached(self, number: int) -> None:
-        """All marks up to one are reached."""
+        """Record that all marks up to this one are reached."""
         self._reached = max(self._reached, number)
 
     def has_reached(self, number: int) -> bool:
@@ -57,7 +58,7 @@ class Queue:
         return number <= self._reached
 
     def marking(self, mark: Mark) -> list[Action]:
-        """What sets a mark behind all that was queued."""
+        """Actions that set a mark after all queued work."""
         return [self._driver.recording(self.event_of(mark), self.handle), (setattr, self, "marked", mark.number)]
 
     def event_of(self, mark: Mark) -> int:
@@ -65,8 +66,8 @@ class Queue:
         return self._events[mark.number % _EVENTS]
 
     def wait_for(self, marks: Iterable[Mark]) -> None:
-        """Have all that is queued from now on wait for marks of other queues, unless they are reached: then the next
-        one who asks finds that noted."""
+        """Make all later work wait for marks of other queues. Marks that turn out to be reached are recorded as
+        such."""
         for mark in marks:
             if mark.queue is not self:
                 event = mark.queue.event_of(mark)
@@ -89,7 +90,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class _Use:
-    """Who wrote last to a block, and who has read it since."""
+    """The last write to a block, and the reads since."""
 
     size: int
     writer: Mark | None = None
@@ -97,7 +98,7 @@ class _Use:
 
 
 class MemoryBlocks:
-    """The blocks of memory of a card, and which marks of queues their uses end at."""
+    """The blocks of a card's memory with the marks at which their uses end."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -112,12 +113,12 @@ class MemoryBlocks:
         del self._uses[address]
 
     def _uses_of(self, addresses: Iterable[int]) -> list[_Use]:
-        """Those of the blocks in which the addresses are; what is no address is passed over."""
+        """The uses of the blocks that contain these addresses; what is no address is skipped."""
         uses = [self._uses.get(address) or self._around(address) for address in addresses]
         return [use for use in uses if use is not None]
 
     def _around(self, address: int) -> _Use | None:
-        """That of the block in the middle of which an address is."""
+        """The uses of the block that contains an address other than its first."""
         position = bisect_right(self._starts, address) - 1
         if position < 0:
             return None
@@ -125,8 +126,8 @@ class MemoryBlocks:
         return use if address < self._starts[position] + use.size else None
 
     def awaited(self, read: Iterable[int], written: Iterable[int]) -> set[Mark]:
-        """What has to be reached before work that reads and writes at these addresses may begin, and is not known to be
-        reached."""
+        """The marks, not known to be reached, that must be reached before work that reads and writes at these addresses
+        may begin."""
         found = {use.writer for use in self._uses_of(read)}
         for use in self._uses_of(written):
             found.add(use.writer)
@@ -134,7 +135,7 @@ class MemoryBlocks:
         return {mark for mark in found if mark is not None and not mark.is_reached}
 
     def note(self, mark: Mark, read: Iterable[int], written: Iterable[int]) -> None:
-        """Work that reads and writes at these addresses ends at a mark."""
+        """Record that work that reads and writes at these addresses ends at a mark."""
         for use in self._uses_of(read):
             use.readers[mark.queue] = mark
         for use in self._uses_of(written):

@@ -1,4 +1,5 @@
-"""NVIDIA's libraries that calls in plans need: where they are, and which wheels bring them. Found when first needed."""
+"""NVIDIA's libraries that plans call: where they are, and which wheels contain them. They are searched for when
+needed."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from weft.runtime.atomic import without_interrupts
 from weft.runtime.cuda.driver import LIBRARY
 
 Signatures = Mapping[str, tuple[Any, ...]]
-"""The arguments of functions that give a code."""
+"""The argument types of functions that return a code."""
 
 
 class SharedLibrary:
-    """A library by the name that ``cuda-pathfinder`` has for it; ``files`` are its names on a system, those for newer
-    versions of CUDA first, and ``wheel`` is the package that brings it. ``made_for`` gives the version of CUDA that it
-    was made for, as 1000 times the first number and 10 times the second one."""
+    """A library by its name in ``cuda-pathfinder``. ``files`` are its file names, those for newer versions of CUDA
+    first; ``wheel`` is the package that contains it; ``made_for`` returns the version of CUDA that it was made for, as
+    1000 times the major version plus 10 times the minor one."""
 
     def __init__(self, name: str, files: tuple[str, ...], wheel: str, made_for: Callable[[Any], int]) -> None:
         self.name = name
@@ -31,16 +32,16 @@ class SharedLibrary:
         self._found: tuple[Any, str] | None = None
 
     def missing(self) -> str:
-        """Why it cannot be used, and what would help; "" if it can."""
+        """Why it cannot be used, and what would help; "" if it can be used."""
         return self._load()[1]
 
     @property
     def is_known_to_be_missing(self) -> bool:
-        """Whether somebody asked for it, and it cannot be used."""
+        """Whether `missing` has found that it cannot be used."""
         return self._found is not None and self._found[1] != ""
 
     def functions(self, signatures: Signatures) -> dict[str, Callable[..., int]]:
-        """Functions of the library, which is not `missing`."""
+        """Functions of the library, which must not be `missing`."""
         library, missing = self._load()
         if missing:
             raise OSError(missing)
@@ -52,13 +53,13 @@ class SharedLibrary:
         return found
 
     def text(self, function: str, code: int) -> str:
-        """What a function says of a code."""
+        """What a function of the library says about a code."""
         describe = getattr(self._load()[0], function)
         describe.argtypes, describe.restype = (ctypes.c_int,), ctypes.c_char_p
         return (describe(code) or b"").decode()
 
     def version(self) -> str:
-        """The version of CUDA that it was made for; or why it cannot be used."""
+        """The version of CUDA that it was made for, or why it cannot be used."""
         library, missing = self._load()
         return missing or f"for CUDA {_shown(self._made_for(library))}"
 
@@ -77,19 +78,19 @@ class SharedLibrary:
         return library, ""
 
     def _loaded_already(self) -> Any:
-        """The one that the process has, such as that of torch: a second one would be another library."""
+        """The library if the process has loaded it, as torch does: loading another file would give a second library."""
         return _first([partial(ctypes.CDLL, file, os.RTLD_NOLOAD | os.RTLD_NOW) for file in self.files])
 
     def _of_a_wheel(self) -> Any:
-        """That of NVIDIA's wheels, where they usually put it; to import ``cuda.pathfinder``, which knows all places,
-        takes longer than to load a library."""
+        """The library in NVIDIA's wheels, searched for in the usual folders: importing ``cuda.pathfinder``, which knows
+        all of them, takes longer than loading a library."""
         return _first([partial(_loaded, path) for path in _in_wheels(self.files)])
 
     def _by_pathfinder(self) -> Any:
         try:
             pathfinder: Any = importlib.import_module("cuda.pathfinder")
             return ctypes.CDLL(pathfinder.load_nvidia_dynamic_lib(self.name).abs_path)
-        except (ImportError, RuntimeError, OSError):  # it is not installed, or finds no such library
+        except (ImportError, RuntimeError, OSError):  # it is not installed, or does not find the library
             return None
 
     def _by_name(self) -> Any:
@@ -97,7 +98,7 @@ class SharedLibrary:
 
 
 def _first(loads: Sequence[Callable[[], Any]]) -> Any:
-    """What the first of several ways to load a library gives; None if all fail."""
+    """The result of the first of several ways to load a library that succeeds; None if all fail."""
     for load in loads:
         with suppress(OSError):
             return load()
@@ -123,7 +124,7 @@ _dlopen.argtypes, _dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_vo
 
 
 def _loaded(path: str) -> Any:
-    """A library, loaded while other threads of Python go on: ``ctypes.CDLL`` alone would have them wait."""
+    """A library, loaded without the interpreter lock, which ``ctypes.CDLL`` would hold."""
     _dlopen(os.fsencode(path), os.RTLD_NOW)
     return ctypes.CDLL(path)
 
@@ -139,7 +140,7 @@ def _shown(version: int) -> str:
 
 
 def _as_told_by(name: str) -> Callable[[Any], int]:
-    """By a function of the library."""
+    """Read the version from a function of the library."""
 
     def made_for(library: Any) -> int:
         function = getattr(library, name)
@@ -150,7 +151,7 @@ def _as_told_by(name: str) -> Callable[[Any], int]:
 
 
 def _by_own_version(name: str) -> Callable[[Any], int]:
-    """For libraries whose own first number, which a function of them gives, is one behind that of CUDA."""
+    """For libraries whose own major version, which a function returns, is one less than that of CUDA."""
 
     def made_for(library: Any) -> int:
         major = ctypes.c_int()
@@ -161,7 +162,7 @@ def _by_own_version(name: str) -> Callable[[Any], int]:
 
 
 _MAJOR_VERSION = 0
-"""Of libraryPropertyType."""
+"""Values of libraryPropertyType."""
 
 CUBLAS = SharedLibrary(
     "cublasLt", ("libcublasLt.so.13", "libcublasLt.so.12"), "nvidia-cublas", _as_told_by("cublasLtGetCudartVersion")

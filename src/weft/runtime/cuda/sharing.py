@@ -1,4 +1,4 @@
-"""Memory of a card that Weft and other libraries share: whose work waits for whose, and until when memory is kept."""
+"""Memory of a card that Weft shares with other libraries: which work waits for which, and how long memory is held."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from weft.runtime.cuda.queues import Queue
 
 _LEGACY_STREAM = 1
-"""The default stream of CUDA, under the name that DLPack and the driver have for it."""
+"""CUDA's default stream, by its number in DLPack and in the driver."""
 
 
 class CudaSharing:
-    """All waiting is that of streams for events; no thread waits.
+    """Only streams wait, for events; no thread does.
 
-    What others were given may be in use by work that they queued when they let go of it: so before Weft uses such
-    memory again, its queues wait for all that the card has to do at that moment. What Weft was given it may read in
-    work that is queued when the last array of it ends: so the owner is held until that work is done.
+    When another library lets go of Weft's memory, work that it queued may still use it: before Weft uses such memory
+    again, its queues wait for all work that the card has at that moment. When the last array in another library's
+    memory ends, queued work of Weft may still read it: the owner is held until that work is done.
     """
 
     def __init__(self, engine: CudaEngine, driver: Driver, card: int) -> None:
         self.device = (dlpack.CUDA, card)
         self.returned: deque[object] = deque()
-        """Something for each buffer that others have let go of since `wait_for_others`."""
+        """One entry for each buffer that others have let go of since `wait_for_others`."""
         self._engine, self._driver = engine, driver
         self._lock = fork_safe_lock()
-        """Held from recording the event to the moment when others wait for it. Who holds it may ask for the lock of the
-        order of work, and nobody asks for it the other way round."""
+        """Held from recording the event until the queues wait for it. A thread that holds it may take the lock of
+        `Order`, but not the other way round."""
         self._event = 0
         self._holding = fork_safe_lock()
-        """Held while the entries of those below are looked at or changed; no other lock is asked for."""
+        """Held while the two lists below are read or changed; a thread that holds it takes no other lock."""
         self.borrowed: list[weakref.ref[Buffer]] = []
         self.held: deque[tuple[int, Any]] = deque()
-        """Events, and owners of memory that is read before they happen."""
+        """Events, with owners of memory that is read before they happen."""
         self._spare: list[int] = []
 
     @property
     def borrows(self) -> bool:
-        """Whether there is memory of others, or the owner of some that ended is held still."""
+        """Whether memory of others is in use, or the owner of memory that ended is still held."""
         return bool(self.borrowed or self.held)
 
     def card_of(self, address: int) -> int:
@@ -79,18 +79,18 @@ class CudaSharing:
                 self.borrowed.append(weakref.ref(buffer))
 
     def wait_for_others(self) -> None:
-        """Have all work from now on wait for what other libraries have queued so far."""
+        """Make all later work wait for what other libraries have queued so far."""
         with self._lock:
             count = len(self.returned)
             if count:
                 event = self._any_event()
                 self._driver.record_all(self._engine.context, event)
                 self._engine.order.wait_in_all(None, event)
-            for _ in range(count):  # only now: other threads that see none do not wait
+            for _ in range(count):  # not earlier: a thread that finds the list empty does not wait
                 self.returned.popleft()
 
     def hold(self, read: Sequence[int], queue: Queue) -> None:
-        """Keep the memory of others in which these addresses are until what was queued is done."""
+        """Hold the owners of other libraries' memory at these addresses until the queued work is done."""
         self.let_go()
         with self._holding:
             buffers = [buffer for buffer in [reference() for reference in self.borrowed] if buffer is not None]
@@ -106,7 +106,7 @@ class CudaSharing:
                 self.held.append((event, owners))
 
     def let_go(self) -> None:
-        """Give back the memory of others that nothing reads any more."""
+        """Release other libraries' memory that no work reads any more."""
         ended = []
         with self._holding:
             for event, owners in list(self.held):
@@ -115,7 +115,7 @@ class CudaSharing:
                 self.held.popleft()
                 self._spare.append(event)
                 ended.append(owners)
-        del ended  # without the lock: owners are of others, and may do what they like when they end
+        del ended  # without the lock: an owner may run any code when it ends
 
     def _any_event(self) -> int:
         if not self._event:
@@ -124,10 +124,10 @@ class CudaSharing:
 
 
 def _handle_of(stream: Any) -> int | None:
-    """The stream of the driver that the argument of ``__dlpack__`` names; None if nothing has to wait.
+    """The driver's stream that the argument of ``__dlpack__`` names; None if no stream has to wait.
 
     Raises:
-        ValueError: it names none.
+        ValueError: it names no stream.
     """
     if stream is None:
         return _LEGACY_STREAM

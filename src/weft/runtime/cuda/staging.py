@@ -1,8 +1,8 @@
 """Large copies between the host and a card, through pinned memory.
 
-A card copies from and to pinned memory by itself, and at the speed of its bus; other memory the driver copies piece by
-piece with one thread, which waits. Here a few threads each have two pieces of pinned memory: while the card copies one,
-the thread copies the other.
+A card copies to and from pinned memory without the processor and at the speed of its bus. Other memory is copied by the
+driver piece by piece, on one thread that waits. Here each of a few threads has two pieces of pinned memory: while the
+card copies one, the thread copies the other.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from weft.runtime.processors import available_processors
 PIECE = 4 << 20
 """The bytes of a piece."""
 STAGED = 16 << 20
-"""Copies of so many bytes and more go through pinned memory: with one thread the driver is as fast by itself."""
+"""Copies of at least this many bytes go through pinned memory; with a single thread the driver alone is as fast."""
 _MOST_LANES = max(1, min(8, available_processors() // 2))
-"""So many threads copy at most."""
+"""The most threads that copy."""
 
 Part = tuple[int, int]
-"""Where a part of a copy begins, and how many bytes it has."""
+"""The offset of a part of a copy, and its bytes."""
 
 
 class _Piece:
-    """Pinned memory that the card may be copying still, until its event has happened."""
+    """Pinned memory that the card may be copying until its event has happened."""
 
     def __init__(self, driver: Driver) -> None:
         self.address = driver.pinned(PIECE)
@@ -40,7 +40,7 @@ class _Piece:
 
 
 class Staging:
-    """Copies in one direction, one after the other."""
+    """Copies in one direction, one at a time."""
 
     def __init__(self, driver: Driver, enter: Callable[[], None]) -> None:
         """``enter`` is called on each thread before it calls the driver."""
@@ -51,11 +51,11 @@ class Staging:
         self._is_stopped = False
 
     def copy_in(self, there: int, here: int, size: int, stream: int) -> None:
-        """Queue a copy to the card. The bytes ``here`` may change as soon as this returns."""
+        """Queue a copy to the card. The bytes at ``here`` may change as soon as this returns."""
         self._run(self._lane_in, there, here, size, stream)
 
     def copy_out(self, here: int, there: int, size: int, stream: int) -> None:
-        """Copy from the card, behind what was queued."""
+        """Copy from the card, after the work that is queued."""
         self._run(self._lane_out, there, here, size, stream)
 
     def _run(self, lane: Callable[..., None], there: int, here: int, size: int, stream: int) -> None:
@@ -74,7 +74,7 @@ class Staging:
                 self._run_all(lane, work)
 
     def _run_all(self, lane: Callable[..., None], work: Sequence[tuple[Any, ...]]) -> None:
-        """Run lanes on threads of their own. Nothing of the host's is touched any more when this returns or raises."""
+        """Run lanes on threads of their own. No thread uses the host's memory any more when this returns or raises."""
 
         def run(arguments: tuple[Any, ...]) -> None:
             self._enter()
@@ -94,7 +94,7 @@ class Staging:
             future.result()
 
     def _free(self, piece: _Piece) -> bool:
-        """Wait until the card does not use a piece any more. False if the copy was stopped."""
+        """Wait until the card no longer uses a piece. False if the copy was stopped."""
         if piece.is_used:
             wait_until(self._driver.has_happened, piece.event, lambda: self._is_stopped)
         return not self._is_stopped
@@ -130,7 +130,7 @@ class Staging:
         self._arrived(*on_their_way.popleft())
 
     def _arrived(self, piece: _Piece, here: int, size: int) -> bool:
-        """Take what the card copies to a piece. False if the copy was stopped."""
+        """Copy to the host what the card copied to a piece. False if the copy was stopped."""
         is_there = self._free(piece)
         if is_there:
             ctypes.memmove(here, piece.address, size)

@@ -1,4 +1,4 @@
-"""Steps in the form in which a card runs them: loaded functions, numbers in its memory, one graph for all."""
+"""Steps in the form in which a card runs them: loaded functions, numbers in its memory, and a graph of all steps."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _WORD = 8
 _CACHED = 4
-"""Slots of so many runs of a plan are cached on the card."""
+"""The slots of at most this many runs of a plan are cached on the card."""
 
 Addresses = Sequence[list[int]]
-"""For each call of a library, what it is given."""
+"""The addresses for each call of a library."""
 
 
 _WAITS = "griddepcontrol.wait"
-"""What code has that waits for the kernels before it by itself."""
+"""The text that PTX contains if a kernel waits in its own code for the kernels before it."""
 
 
 class Loaded(NamedTuple):
-    """A function on a card, how many of its blocks the card holds at once, and whether it waits by itself for the
+    """A function on a card, how many of its blocks the card holds at once, and whether it waits in its own code for the
     kernels before it."""
 
     function: int
@@ -51,22 +51,22 @@ class Loaded(NamedTuple):
 
 
 class OwnMemory:
-    """Stands for the engine in buffers of memory that users do not count."""
+    """Takes the place of the engine in buffers that memory statistics leave out."""
 
     def __init__(self, engine: CudaEngine) -> None:
         self.memory = engine.own_memory
 
 
 class Slots:
-    """The slots of runs in the memory of a card, and what queues the steps that read them there, on one queue.
+    """The slots of runs in the memory of a card, and the actions that queue the steps that read them, on one queue.
 
-    Kernels read addresses from the slots, so a graph of nothing but kernels serves all runs; to launch a graph takes
-    less time than a kernel, even if it has only one. Libraries are given ``addresses`` when their calls are queued: a
-    graph with such calls serves the runs with the same ones.
+    Kernels read addresses from the slots, so a graph of kernels alone serves all runs; even for a single kernel,
+    launching a graph takes less time than launching the kernel. Libraries get ``addresses`` when their calls are
+    queued, so a graph with such calls serves only runs with the same addresses.
 
-    ``actions`` queue one step each (None: it is one for the CPU), ``together`` queues all of them as a graph. Steps
-    that are ``idle`` have nothing to do in these runs, and are not launched. ``again``: more than one run had these
-    addresses.
+    ``actions`` has the actions of each step (None for a step of the CPU); ``together`` queues all steps as a graph.
+    Steps that are ``idle`` have nothing to do in these runs, and are not launched. ``again``: more than one run had
+    these addresses.
     """
 
     def __init__(
@@ -77,15 +77,16 @@ class Slots:
         self.addresses = addresses
         self.idle = idle
         self.written: array[int] | None = None
-        """The table of a run that was not begun yet, whose slots they hold."""
+        """The table of a run that has not begun, whose values are in the slots."""
         self.actions: Sequence[list[Action] | None] = ()
         self.together: Action | None = None
         self.again = False
 
 
 class CudaSteps(StepList):
-    """The steps of a plan on a card. It has the numbers of all steps in its memory, and the slots of the latest runs.
-    Those for the CPU are ``stand_ins``, by the number of the first one; those of libraries are ``calls``, by number."""
+    """The steps of a plan on a card. The numbers of all steps and the slots of the latest runs are in its memory.
+    ``stand_ins`` are the steps for the CPU, by the index of the first of each sequence; ``calls`` are those of
+    libraries, by index."""
 
     def __init__(
         self, engine: CudaEngine, driver: Driver, steps: Sequence[Step], layout: TableLayout | None = None
@@ -94,7 +95,7 @@ class CudaSteps(StepList):
         self._engine, self._driver = engine, driver
         inputs, end = (0, None) if layout is None else (layout.inputs, FIRST + layout.constant(0))
         self._read, self._written = slice(FIRST, FIRST + inputs), slice(FIRST + inputs, end)
-        """Where a table has the addresses that are read, and those that are written."""
+        """Where in a table the addresses are that are read, and those that are written."""
         self._own: Any = OwnMemory(engine)
         self._numbers = self._on_card([number for step in steps for number in step.numbers])
         self._loaded = [engine.load(step.code) if type(step.code) is CudaCode else None for step in steps]
@@ -115,8 +116,8 @@ class CudaSteps(StepList):
         return buffer
 
     def slots_of(self, table: Table, queue: Queue) -> tuple[Slots, list[Action]]:
-        """The slots of a run on a queue, and what writes them to the card: nothing, if one of its latest runs had the
-        same ones, as is so when memory is used again."""
+        """The slots of a run on a queue, and the actions that write them to the card: none if a recent run had the same
+        values, as is usual when memory is reused."""
         written = table.values[:]
         written[DONE] = 0
         latest = self._latest.get(queue)
@@ -135,7 +136,8 @@ class CudaSteps(StepList):
         return slots, [copy, (setattr, slots, "written", written)]
 
     def launch_again(self, queue: Queue | None, values: array[int]) -> Action | None:
-        """What queues all steps for a table with these values, if that is one launch and the card has its slots."""
+        """The action that queues all steps for a table with these values, if it is a single launch and the slots are on
+        the card."""
         for slots in self._latest.get(queue, ()):
             if slots.written == values:
                 return slots.together
@@ -147,8 +149,8 @@ class CudaSteps(StepList):
         return [*read, self._numbers.address], [*written, slots.buffer.address]
 
     def _for_all(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
-        """Slots that can be written for any run with these idle steps, or with more: new ones, or of those that leave
-        most out the ones that were written first. The same idle steps once more are worth a graph."""
+        """Slots that serve any run with these or more idle steps: new ones, or, of those that leave out most steps, the
+        ones that were written first. A graph is made when the same idle steps come a second time."""
         again, self._idle_before = idle == self._idle_before, idle
         if len(latest) == _CACHED:
             found = max([slots for slots in latest if slots.idle <= idle], key=lambda one: len(one.idle), default=None)
@@ -166,7 +168,7 @@ class CudaSteps(StepList):
         return slots
 
     def _with_addresses(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
-        """Slots for a run whose libraries are given the addresses that are in ``values``."""
+        """Slots for runs whose libraries get the addresses in ``values``."""
         addresses = [call.addresses(values) for call in self.calls.values()]
         for slots in latest:
             if slots.addresses == addresses and slots.idle == idle:
@@ -197,7 +199,8 @@ class CudaSteps(StepList):
     def _actions(
         self, slots: Slots, queue: Queue, behind: Callable[[FunctionLaunch, int], Action]
     ) -> list[list[Action] | None]:
-        """What queues each step on a queue; ``behind`` launches a kernel behind another one."""
+        """The actions that queue each step on a queue; ``behind`` makes the action that launches a kernel behind
+        another one."""
         found: list[list[Action] | None] = []
         before: FunctionLaunch | None = None
         for number, launch in enumerate(slots.launches):
@@ -212,7 +215,8 @@ class CudaSteps(StepList):
         return found
 
     def together(self, slots: Slots, queue: Queue) -> Action | None:
-        """What queues all steps as one graph. If that takes a capture, it is made for addresses that came again."""
+        """The action that queues all steps as one graph. A graph that must be captured is made only for addresses that
+        came again."""
         if slots.together is None and slots.again and self._may_capture:
             graph = self._engine.captured(lambda on: self._early(slots, on))
             self._may_capture = graph != 0
@@ -221,7 +225,7 @@ class CudaSteps(StepList):
         return slots.together
 
     def _early(self, slots: Slots, queue: Queue) -> list[Action]:
-        """What queues all steps on a queue, if each kernel may begin before the one before it has ended."""
+        """The actions that queue all steps, if each kernel may begin before the one before it has ended."""
         actions = self._actions(slots, queue, self._driver.launching_early)
         return [action for step in actions for action in step or ()]
 
@@ -231,11 +235,11 @@ class CudaSteps(StepList):
 
     @property
     def title(self) -> str:
-        """What the kernels compute."""
+        """What the kernels compute, for error messages."""
         return "; ".join([step.code.title for step in self.steps if isinstance(step.code, CudaCode | LibraryCall)])
 
     def forget_slots(self) -> None:
-        """The card may have none of them."""
+        """Assume that the card has none of the slots."""
         for latest in self._latest.values():
             for slots in latest:
                 slots.written = None
@@ -249,13 +253,13 @@ class _CopyStep(NamedTuple):
     target: tuple[int, int]
 
     def is_idle(self, values: array[int]) -> bool:
-        """Whether it would copy elements to where they are."""
+        """Whether the copy would write elements to where they are."""
         (slot, offset), (to_slot, to_offset) = self.source, self.target
         return values[slot] + offset == values[to_slot] + to_offset
 
 
 def _copy_of(number: int, step: Step) -> _CopyStep | None:
-    """None if a step does anything else, or leaves another order of elements."""
+    """The copy that a step does; None if it does anything else or changes the order of elements."""
     copied = step.code.copied if type(step.code) is CudaCode else None
     if copied is None or any(step.numbers[left] != step.numbers[right] for left, right in copied.strides):
         return None
@@ -264,7 +268,7 @@ def _copy_of(number: int, step: Step) -> _CopyStep | None:
 
 
 def _for_the_host(steps: Sequence[Step]) -> Iterator[list[tuple[int, Step]]]:
-    """The steps for the CPU with their numbers, those together that follow each other."""
+    """Sequences of consecutive steps for the CPU, with their indices."""
     for on_host, found in groupby(enumerate(steps), key=lambda one: type(one[1].code) is OnHost):
         if on_host:
             yield list(found)

@@ -1,4 +1,4 @@
-"""When steps ran on a card: from events between them, which are read later, so that nothing waits while it is timed."""
+"""When steps ran on a card, measured by events between them. They are read later, so that timing makes nothing wait."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.runtime.cuda.waiting import wait_until
 
 _SECOND = 1_000_000_000
 _OLD = 10 * _SECOND
-"""Nanoseconds. The driver gives distances of events as numbers of 24 bits; over so many they are good to a
+"""In nanoseconds. The driver gives the time between events in 24 bits; up to this distance it is exact to a
 microsecond."""
 
 
 class Timing:
-    """Events of a card, and the moment on the host's clock at which one of them happened."""
+    """Events of a card, and the time on the host's clock at which one of them happened."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -26,25 +26,25 @@ class Timing:
         self._stream = self._known = self._moment = 0
 
     def events(self, count: int) -> list[int]:
-        """Events that nobody uses."""
+        """Unused events."""
         if not self._known or recording.now() - self._moment > _OLD:
             self._know_one()
         return [self._spare.pop() if self._spare else self._driver.event() for _ in range(count)]
 
     def _know_one(self) -> None:
-        """Have an event happen now, on a stream that does nothing else."""
+        """Record an event now, on a stream that is otherwise unused, and note the time."""
         if not self._stream:
             self._stream = self._driver.stream()
-        event = self._driver.event()  # others may count from the one before
+        event = self._driver.event()  # times of other runs may be relative to the event before
         begin = recording.now()
         self._driver.record(event, self._stream)
         wait_until(self._driver.has_happened, event)
         self._known, self._moment = event, (begin + recording.now()) // 2
 
     def note(self, events: Sequence[int], first: int, done: int, times: array[int]) -> None:
-        """Have the times of steps written when they are there, if all are ``done``; those from ``first`` on were run.
+        """Write the times of steps, from step ``first`` on, when they are known, if all are ``done``.
 
-        One of the events is before each step, and the last one behind all.
+        ``events`` has one event before each step and one after the last step.
         """
         if done + 1 == len(events):
             recording.later(partial(self._write, events, first, times, self._known, self._moment))

@@ -1,4 +1,4 @@
-"""Waiting for a card, so that Python's signal handlers run meanwhile: an interrupt ends the waiting, not the work."""
+"""Waiting for a card while Python's signal handlers can run: an interrupt ends the waiting, not the work."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 
 _AWAKE = 2e-3
-"""Seconds for which the card is asked again and again: to wake up takes some 0.1 milliseconds."""
+"""Seconds of asking without a pause, because waking up takes some 0.1 milliseconds."""
 _SHARE = 50
 _LONGEST_PAUSE = 1e-3
-"""Then a pause is this share of the time that has passed, and no longer than so many seconds."""
+"""After that, a pause is this share of the time waited so far, and at most this many seconds."""
 
 
 def wait_until(is_ready: Callable[[int], bool], handle: int, stopped: Callable[[], bool] | None = None) -> None:
-    """Return when ``is_ready(handle)``, or soon after somebody has ``stopped`` it."""
+    """Return when ``is_ready(handle)``, or soon after ``stopped()`` is true."""
     if is_ready(handle):
         return
     began = time.perf_counter()

@@ -1,6 +1,6 @@
-"""cuDNN's graph interface: descriptors with numbered attributes, made of descriptions that are plain data.
+"""cuDNN's graph interface: descriptors with numbered attributes, made from descriptions that are plain data.
 
-NVIDIA's header ``cudnn_graph.h`` lists all numbers. Those that Weft uses stand here; all versions 9 have the same ones.
+NVIDIA's header ``cudnn_graph.h`` lists all numbers. Here are those that Weft uses; they are the same in all versions 9.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from weft.runtime.cuda.shared_libraries import CUDNN, Signatures
 _Pointer = ctypes.c_void_p
 _Int, _Long = ctypes.c_int, ctypes.c_int64
 _TEXT = 1024
-"""Characters of an error's description."""
+"""The length of the buffer for an error's description."""
 
 
 class DescriptorKind(IntEnum):
-    """What a descriptor is of."""
+    """What a descriptor describes."""
 
     POINTWISE_MODE = 0
     GEOMETRY = 1
@@ -113,7 +113,7 @@ class Attribute(IntEnum):
 
 
 class Of(IntEnum):
-    """Types of the values of attributes."""
+    """Types of attributes' values."""
 
     HANDLE = 0
     DATA_TYPE = 1
@@ -141,7 +141,7 @@ ELEMENTS: dict[Of, Any] = {
     Of.POINTER: _Pointer,
     Of.DESCRIPTOR: _Pointer,
 }
-"""How values lie in memory; those of enumerations are ``int``."""
+"""The ctypes of values; those of enumerations are ``int``."""
 
 SIGNATURES: Signatures = {
     "cudnnGetLastErrorString": (_Pointer, ctypes.c_size_t),
@@ -157,11 +157,11 @@ SIGNATURES: Signatures = {
 
 
 Described = tuple[Attribute, Of, tuple[Any, ...]]
-"""An attribute with the type of its values and these, which may be descriptions."""
+"""An attribute, the type of its values, and the values, which may be descriptions."""
 
 
 class DescriptorContent(NamedTuple):
-    """What a descriptor is made of. Equal descriptions make one descriptor within a graph."""
+    """The contents of a descriptor. Equal contents give one descriptor within a graph."""
 
     kind: DescriptorKind
     attributes: tuple[Described, ...]
@@ -172,11 +172,11 @@ class CudnnError(EvaluationError):
 
 
 class CudnnMemoryError(CudnnError, MemoryError):
-    """cuDNN found no memory for what it needs besides arrays."""
+    """cuDNN has too little memory for what it needs besides arrays."""
 
 
 class Descriptor:
-    """A descriptor of cuDNN, which ends with this object. ``ctypes`` takes it for the native one."""
+    """A descriptor of cuDNN, destroyed with this object. ``ctypes`` passes it as its native handle."""
 
     def __init__(self, library: Library, kind: DescriptorKind) -> None:
         made = _Pointer()
@@ -184,7 +184,7 @@ class Descriptor:
         self._as_parameter_ = made
         self._library = library
         self.used: list[Descriptor] = []
-        """What it refers to, which lives as long."""
+        """The descriptors that it refers to, which must live as long."""
 
     def set(self, attribute: Attribute, of: Of, *values: Any) -> Descriptor:
         given = [value.address if isinstance(value, Descriptor) else value for value in values]
@@ -194,18 +194,18 @@ class Descriptor:
         return self
 
     def finalized(self) -> Descriptor:
-        """The same one, which does not change any more."""
+        """The descriptor itself, after which it cannot be changed."""
         self._library.call("cudnnBackendFinalize", self)
         return self
 
     def get(self, attribute: Attribute, of: Of, most: int = 1) -> list[Any]:
-        """The values of an attribute, at most so many."""
+        """The values of an attribute, at most ``most``."""
         elements, count = (ELEMENTS.get(of, _Int) * most)(), _Long()
         self._library.call("cudnnBackendGetAttribute", self, attribute, of, most, ctypes.byref(count), elements)
         return list(elements[: min(count.value, most)])
 
     def get_descriptors(self, attribute: Attribute, kind: DescriptorKind, most: int) -> list[Descriptor]:
-        """The descriptors that an attribute consists of, at most so many."""
+        """The descriptors that are the values of an attribute, at most ``most``."""
         found = [Descriptor(self._library, kind) for _ in range(most)]
         elements, count = (_Pointer * most)(*[one.address for one in found]), _Long()
         self._library.call(
@@ -233,7 +233,7 @@ class Library:
         self.check(self.functions[name](*arguments), name)
 
     def check(self, code: int, called: str) -> None:
-        """Raise what the library reports by a code other than 0."""
+        """Raise the error of a code other than 0."""
         if code:
             name = CUDNN.text("cudnnGetErrorString", code)
             kind = CudnnMemoryError if name.endswith("ALLOCATION_FAILED") else CudnnError  # numbers differ by version
@@ -251,7 +251,7 @@ class Library:
         return made.value or 0
 
     def made(self, description: DescriptorContent, known: dict[DescriptorContent, Descriptor]) -> Descriptor:
-        """The descriptor of a description; ``known`` are those that were made for the same graph."""
+        """The descriptor of a description; ``known`` has those that were made for the same graph."""
         found = known.get(description)
         if found is None:
             found = Descriptor(self, description.kind)

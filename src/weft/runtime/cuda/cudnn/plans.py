@@ -1,4 +1,4 @@
-"""Plans of cuDNN: which of its engines does a graph of operations, and runs of them as steps of a plan of Weft."""
+"""Plans of cuDNN: which of its engines computes a graph of operations, and steps of Weft's plans that run them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _HEURISTICS_A, _FALLBACK = 3, 2
 _MOST_NOTES = 32
 _MOST_ENGINES = 64
 ALIGNMENT = 16
-"""Tensors begin at a multiple of so many bytes."""
+"""Addresses of tensors are multiples of this many bytes."""
 _CACHED = 1024
-"""Plans of a card."""
+"""How many plans are cached for a card."""
 
 
 class Note(IntEnum):
-    """What cuDNN says of the numbers that an engine gives."""
+    """What cuDNN says about the numerical behaviour of an engine."""
 
     TENSOR_CORE = 0
     DOWN_CONVERT_INPUTS = 1
@@ -55,13 +55,13 @@ class Note(IntEnum):
 
 
 ALWAYS_AVOIDED = frozenset({Note.NONDETERMINISTIC, Note.REDUCED_PRECISION_REDUCTION, Note.FFT, Note.WINOGRAD})
-"""Results are the same from run to run, and sums are as accurate as their number of terms and dtype let expect."""
+"""Engines with these notes are avoided: results must be equal in all runs, and sums as accurate as usual for their
+length and dtype."""
 
 
 class CudnnWork(NamedTuple):
-    """What cuDNN is asked for: operations on tensors, of which those in ``memory`` have addresses, and ``numbers`` are
-    values that the host knows (identifier of the tensor, type, value). Engines that have a note of ``avoided`` are not
-    used."""
+    """A request to cuDNN: operations on tensors. The tensors in ``memory`` have addresses; ``numbers`` are values known
+    on the host (identifier of the tensor, type, value). Engines that have one of the ``avoided`` notes are not used."""
 
     title: str
     operations: tuple[DescriptorContent, ...]
@@ -71,25 +71,25 @@ class CudnnWork(NamedTuple):
 
 
 class CudnnPlan(NamedTuple):
-    """What cuDNN executes for a work, and how many bytes of scratch memory that takes."""
+    """What cuDNN executes for a request, and its bytes of scratch memory."""
 
     native: Descriptor
     scratch: int
 
 
 class CudnnPlans:
-    """The plans of one card: those that were made last. Steps that were queued keep theirs."""
+    """The latest plans of one card. Steps that were queued hold their own plans."""
 
     def __init__(self, library: Library, memory: Any) -> None:
         self.library = library
         self.memory = memory
-        """For copies that users do not count."""
+        """Allocates copies, which memory statistics leave out."""
         self._handle = library.handle()
         self._found: dict[CudnnWork, CudnnPlan | None] = {}
         self._lock = fork_safe_lock()
 
     def of(self, work: CudnnWork) -> CudnnPlan | None:
-        """The plan for a work; None if no engine does it as it has to be."""
+        """The plan for a request; None if no engine can compute it as required."""
         with self._lock:
             if work not in self._found:
                 if len(self._found) == _CACHED:
@@ -115,7 +115,7 @@ class CudnnPlans:
         return None
 
     def _configurations(self, graph: Descriptor, mode: int) -> list[Descriptor]:
-        """Engines for a graph, the best ones first."""
+        """Configurations of engines for a graph, the best ones first."""
         try:
             heuristics = Descriptor(self.library, DescriptorKind.HEURISTICS)
             heuristics.set(Attribute.HEURISTICS_GRAPH, Of.DESCRIPTOR, graph).set(
@@ -143,7 +143,7 @@ class CudnnPlans:
 
 
 class _Pack(Descriptor):
-    """The addresses of one run, and the copies that are at some of them."""
+    """The addresses of one run, and the copies at some of these addresses."""
 
     def __init__(
         self, library: Library, work: CudnnWork, addresses: Sequence[int], scratch: int, copies: Sequence[Buffer]
@@ -160,10 +160,11 @@ class _Pack(Descriptor):
 
 @dataclass(frozen=True)
 class CudnnCall(LibraryCall):
-    """A step that cuDNN computes. ``places`` are those of the tensors in memory, the operands of ``sizes`` bytes first,
-    and of the scratch memory if any. An operand that begins where cuDNN cannot read it is copied.
+    """A step that cuDNN computes. ``places`` are those of the tensors in memory, first the operands, which have
+    ``sizes`` in bytes, and of scratch memory if there is any. An operand at an address that cuDNN cannot read is copied
+    first.
 
-    It may take several calls, each for a part of the tensors, which begins ``offsets`` bytes behind the whole.
+    It may be several calls, each for the parts of the tensors that begin ``offsets`` bytes behind their beginnings.
     """
 
     title: str
@@ -191,12 +192,12 @@ class CudnnCall(LibraryCall):
             pack = _Pack(plans.library, self.work, there, scratch, [copy for copy, _ in copies])
             actions.append((execute, handle, plan.native, pack))
         if copies:
-            actions.append(queue.waiting())  # a graph would not keep the copies
+            actions.append(queue.waiting())  # a graph would not hold the copies
         return actions
 
     def _copied(self, addresses: Sequence[int], plans: CudnnPlans) -> tuple[list[tuple[Buffer, int]], list[int]]:
-        """Copies of operands that do not begin at a multiple of `ALIGNMENT` bytes, each with the address of that; and
-        the addresses that are given to cuDNN."""
+        """Copies of operands whose addresses are not multiples of `ALIGNMENT`, each with the operand's address; and the
+        addresses to give to cuDNN."""
         given = list(addresses)
         copies = []
         for position, size in enumerate(self.sizes):

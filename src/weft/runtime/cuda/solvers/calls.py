@@ -1,4 +1,4 @@
-"""Steps of linear algebra that libraries compute, in the plans of a card."""
+"""Steps of a card's plan that compute linear algebra by libraries."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from weft.runtime.cuda.engine import CudaEngine
 
 _CACHED = 4096
-"""So many answers of the libraries are cached for a card."""
+"""At most this many sizes of scratch memory are cached for a card."""
 
 _new = fork_safe_lock()
 
 
 class Handles:
-    """What both libraries keep for a stream of the driver. They live as long as the process."""
+    """The handles of both libraries for a driver's stream. They live as long as the process."""
 
     def __init__(self, library: Functions, stream: int | None = None) -> None:
         self.solver = library.made("cusolverDnCreate")
@@ -40,7 +40,7 @@ class Handles:
 
 
 class Solvers:
-    """What is known for one card: how much scratch memory functions need."""
+    """How much scratch memory functions need on one card."""
 
     def __init__(self, library: Functions) -> None:
         self.library = library
@@ -50,13 +50,13 @@ class Solvers:
         self._sizes: dict[tuple[Any, ...], tuple[int, int]] = {}
 
     def size(self, name: str, arguments: Sequence[Any], after: Sequence[Any] = ()) -> int:
-        """How many elements a function says are needed; ``after`` are arguments behind that number."""
+        """How many elements a function says that it needs; ``after`` are its arguments behind that number."""
         found = ctypes.c_int()
         self.library.call(name, self._handles.solver, *arguments, ctypes.byref(found), *after)
         return found.value
 
     def sizes(self, name: str, arguments: Sequence[Any], count: int | None) -> tuple[int, int]:
-        """How many bytes a function says are needed on the card and on the host."""
+        """How many bytes a function says that it needs on the card and on the host."""
         key = name, *arguments, count
         with self._lock:
             found = self._sizes.get(key)
@@ -106,7 +106,7 @@ def missing() -> str:
 
 
 def solvers_of(engine: CudaEngine) -> Solvers:
-    """Those of a card, whose context is that of this thread from then on."""
+    """The `Solvers` of a card. Its context becomes that of this thread."""
     shared = engine.for_libraries()
     with _new:
         found: Solvers | None = shared.get(CUSOLVER)

@@ -18,7 +18,7 @@ _NO_MEMORY, _NO_MEMORY_OF_BLAS = 2, 3
 
 
 class Number(IntEnum):
-    """cudaDataType_t."""
+    """Values of cudaDataType_t."""
 
     FLOAT32 = 0
     FLOAT64 = 1
@@ -26,7 +26,7 @@ class Number(IntEnum):
 
     @property
     def letter(self) -> str:
-        """What names of functions have for it."""
+        """The letter of the type in names of functions."""
         return {Number.FLOAT32: "S", Number.FLOAT64: "D", Number.COMPLEX64: "C"}[self]
 
     @property
@@ -39,14 +39,14 @@ class Number(IntEnum):
 
 
 class Triangle(IntEnum):
-    """cublasFillMode_t."""
+    """Values of cublasFillMode_t."""
 
     LOWER = 0
     UPPER = 1
 
 
 class Turn(IntEnum):
-    """cublasOperation_t."""
+    """Values of cublasOperation_t."""
 
     NONE = 0
     TRANSPOSE = 1
@@ -54,7 +54,7 @@ class Turn(IntEnum):
 
 
 RIGHT_SIDE = 1
-"""cublasSideMode_t."""
+"""A value of cublasSideMode_t."""
 
 _MATRIX = _Pointer, _Int
 _WORK = _Pointer, _Int
@@ -113,7 +113,7 @@ SIGNATURES: Signatures = {
 
 
 def orthonormal(number: Number) -> str:
-    """The name of the function that makes the columns of Q, without the letter."""
+    """The name, without the letter, of the function that computes the columns of Q."""
     return _OF_ALL[number.letter]
 
 
@@ -123,7 +123,7 @@ def missing() -> str:
 
 
 class Functions:
-    """The functions of both libraries, which are not `missing`."""
+    """The functions of both libraries, which must not be `missing`."""
 
     def __init__(self, functions: Mapping[str, Callable[..., int]]) -> None:
         self.named = functions
@@ -132,14 +132,14 @@ class Functions:
         check(self.named[name](*arguments), name)
 
     def made(self, name: str) -> int:
-        """What a function makes that has no other arguments."""
+        """The object that a function without other arguments makes."""
         made = _Pointer()
         self.call(name, ctypes.byref(made))
         return made.value or 0
 
 
 def check(code: int, called: str) -> None:
-    """Raise what the libraries mean by a code other than 0."""
+    """Raise the error of a code other than 0."""
     if code:
         is_memory = code == _NO_MEMORY or (code == _NO_MEMORY_OF_BLAS and called.startswith("cublas"))
         kind = CudaMemoryError if is_memory else CudaError

@@ -1,6 +1,6 @@
-"""What the libraries are asked for, of stacks of matrices that lie one after the other.
+"""What the libraries compute, for stacks of matrices that are contiguous in memory.
 
-The libraries store matrices by columns: what is said of matrices here is said as they see them.
+The libraries store matrices by columns; rows, columns and triangles are named here as the libraries see them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from weft.runtime.cuda.solvers.writing import POINTER, SolverScratch, SolverWrit
 
 _INTEGER = 4
 _MOST_WORK = 1 << 30
-"""Stacks of matrices whose scratch memory would be more are computed in parts."""
+"""A stack of matrices that would need more bytes of scratch memory is computed in parts."""
 
 SMALL = 32
-"""Rows and columns of matrices of which a library computes the singular values of a stack in one call."""
+"""The most rows and columns of matrices whose singular values a library computes for a stack in one call."""
 
 _ONES: dict[Number, Any] = {
     Number.FLOAT32: (ctypes.c_float * 1)(1),
@@ -32,7 +32,8 @@ _FEWEST_POLAR_ROWS = 128
 
 @dataclass(frozen=True)
 class Problem(ABC):
-    """``count`` problems, one after the other or, if ``together``, in one call, which takes lists of addresses."""
+    """``count`` problems, computed one after the other or, if ``together``, in one call, which takes lists of
+    addresses."""
 
     number: Number
     count: int
@@ -40,24 +41,24 @@ class Problem(ABC):
 
     @property
     def is_captured(self) -> bool:
-        """Whether the calls can be captured: others wait for the card."""
+        """Whether the calls can be captured into a graph; those that wait for the card cannot."""
         return True
 
     @property
     def lists(self) -> Sequence[tuple[int, int]]:
-        """Lists of addresses of matrices that scratch memory begins with: operand or result, and the bytes of a
-        matrix."""
+        """The lists of matrices' addresses at the beginning of scratch memory: for each, the operand or result, and the
+        bytes of a matrix."""
         return ()
 
     @abstractmethod
     def write(self, w: SolverWriter) -> None:
-        """Take scratch memory, and call functions."""
+        """Reserve scratch memory, and call functions."""
 
     def taken_lists(self, w: SolverWriter) -> list[int]:
         return [w.part(POINTER * self.count) for _ in self.lists]
 
     def size(self, *extents: int) -> int:
-        """The bytes of so many numbers."""
+        """The bytes of an array of these extents."""
         size = self.number.size
         for extent in extents:
             size *= extent
@@ -66,7 +67,7 @@ class Problem(ABC):
 
 @dataclass(frozen=True)
 class Cholesky(Problem):
-    """Operand; factors, beside which the operand is left as it was, and codes."""
+    """Places: operand; factors, beside whose triangle the elements are those of the operand; codes."""
 
     n: int
     triangle: Triangle
@@ -92,7 +93,7 @@ class Cholesky(Problem):
 
 @dataclass(frozen=True)
 class Factors(Problem):
-    """Operand; factors of LU, pivots counted from one, and codes."""
+    """Places: operand; LU factors, pivots counted from one, and codes."""
 
     rows: int
     columns: int
@@ -117,7 +118,7 @@ class Factors(Problem):
 
 @dataclass(frozen=True)
 class Solutions(Problem):
-    """Factors, pivots and right sides; solutions and codes."""
+    """Places: factors, pivots and right sides; solutions and codes."""
 
     n: int
     columns: int
@@ -134,7 +135,7 @@ class Solutions(Problem):
 
 @dataclass(frozen=True)
 class Triangular(Problem):
-    """Triangles T and right sides B; ``B T^-1``, for T turned as it says."""
+    """Places: triangles T and right sides B; ``B T^-1``, with T transposed if the problem says so."""
 
     n: int
     rows: int
@@ -160,7 +161,7 @@ class Triangular(Problem):
 
 @dataclass(frozen=True)
 class Orthonormal(Problem):
-    """Operand; R with what is below it, the columns of Q, and codes."""
+    """Places: operand; R with other numbers below it, the columns of Q, and codes."""
 
     rows: int
     columns: int
@@ -184,7 +185,7 @@ class Orthonormal(Problem):
 
 @dataclass(frozen=True)
 class Reflections(Problem):
-    """Operand; R with the vectors of reflections below it, and their factors."""
+    """Places: operand; R with the vectors of reflections below it, and the reflections' factors."""
 
     rows: int
     columns: int
@@ -201,7 +202,7 @@ class Reflections(Problem):
 
 @dataclass(frozen=True)
 class Eigenvalues(Problem):
-    """Operand; values, vectors if they are wanted, and codes."""
+    """Places: operand; eigenvalues, eigenvectors if they are wanted, and codes."""
 
     n: int
     triangle: Triangle
@@ -240,11 +241,11 @@ class Eigenvalues(Problem):
 
 @dataclass(frozen=True)
 class SingularValues(Problem):
-    """Operand, with as many rows as columns or more; values, left vectors and right ones, each in a column, if they are
-    wanted (of the left ones all, or as many as there are columns), and codes.
+    """Places: operand, with at least as many rows as columns; singular values, left and right vectors as columns if
+    they are wanted (all left ones, or as many as there are columns), and codes.
 
-    The polar decomposition is the faster way for all but small matrices, and says if it had to change a matrix that is
-    nearly singular; then the values are computed in the other way.
+    The polar decomposition is faster for all but small matrices. It reports if it had to change a matrix that is nearly
+    singular; then the values are computed in the other way.
     """
 
     rows: int
@@ -316,8 +317,8 @@ class SingularValues(Problem):
 
 @dataclass(frozen=True)
 class SmallSingularValues(Problem):
-    """Operand, of at most `SMALL` rows and columns; values, all left and right vectors (or memory for them), and
-    codes."""
+    """Places: operand of at most `SMALL` rows and columns; singular values, all left and right vectors (or memory for
+    them), and codes."""
 
     rows: int
     columns: int

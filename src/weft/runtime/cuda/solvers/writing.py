@@ -1,4 +1,4 @@
-"""What problems of linear algebra are written with: scratch memory, copies, and calls of the libraries."""
+"""The tools with which problems of linear algebra are written: scratch memory, copies, and calls of the libraries."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from weft.runtime.cuda.solvers.calls import Handles, Solvers
 
 ALIGNMENT = 256
-"""Of scratch memory and of its parts."""
+"""The alignment of scratch memory and of its parts."""
 
 POINTER = 8
 _ANYWHERE = 256
-"""An address for functions that tell sizes: they do not look there."""
+"""An address for functions that only compute sizes: they do not read there."""
 
 CallArguments = Callable[..., Sequence[Any]]
-"""Arguments of a function, for the addresses of what it works on."""
+"""Makes the arguments of a function from the addresses that it works on."""
 
 
 class SolverScratch(NamedTuple):
-    """Scratch memory of a function: the address on the card, bytes there, and memory of the host with its bytes."""
+    """Scratch memory of a function: its address on the card and bytes, and memory of the host and its bytes."""
 
     address: int
     size: int
@@ -35,8 +35,8 @@ class SolverScratch(NamedTuple):
 
 
 class SolverWriter:
-    """Takes scratch memory, and calls functions for one kind of numbers. Without a ``queue`` nothing is called: then
-    only the ``size`` of the memory counts."""
+    """Reserves scratch memory and calls functions for one type of numbers. Without a ``queue`` no function is called:
+    only the ``size`` of the memory is computed."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SolverWriter:
 
     @property
     def size(self) -> int:
-        """How many bytes of scratch memory there have to be."""
+        """The bytes of scratch memory that are needed."""
         return self._taken + ALIGNMENT
 
     def address(self, position: int) -> int:
@@ -64,7 +64,7 @@ class SolverWriter:
         return self._addresses[position] if self._queue is not None else _ANYWHERE
 
     def part(self, size: int) -> int:
-        """The address of so many bytes of scratch memory."""
+        """The address of ``size`` bytes of scratch memory."""
         address = self._scratch + self._taken
         self._taken += rounded_up(size)
         return address
@@ -83,7 +83,7 @@ class SolverWriter:
         return self._solvers.size(self._named("cusolverDn", f"{name}_bufferSize"), arguments, after)
 
     def work_size(self, name: str, described: CallArguments, addresses: int, count: int | None = None) -> int:
-        """How many bytes of scratch memory a function of cuSOLVER needs that `wide` calls."""
+        """How many bytes of scratch memory a function of cuSOLVER needs when `wide` calls it."""
         return self._sizes(name, described, addresses, count)[0]
 
     def _sizes(self, name: str, described: CallArguments, addresses: int, count: int | None) -> tuple[int, int]:
@@ -104,13 +104,13 @@ class SolverWriter:
         self._call(self._named("cublas", name), "blas", *arguments)
 
     def wide(self, name: str, arguments: Sequence[Any], work: SolverScratch, info: int, *more: Any) -> None:
-        """Call a function of cuSOLVER that is one for all kinds of numbers; ``more`` are its last arguments."""
+        """Call a function of cuSOLVER that is the same for all types of numbers; ``more`` are its last arguments."""
         if self._handles is not None:
             self._call(f"cusolverDn{name}", "solver", self._handles.params, *arguments, *work, info, *more)
 
     @contextmanager
     def unless_zero(self, number: Any) -> Iterator[None]:
-        """What is queued in the block is queued when all before is done, unless a number of the host is zero then."""
+        """Queue what the block queues after all earlier work is done, unless a number of the host is zero then."""
         before, self.actions = self.actions, []
         yield
         inside, self.actions = self.actions, before
@@ -126,7 +126,7 @@ class SolverWriter:
 
 
 def _queue_unless_zero(number: Any, waiting: Action, actions: Sequence[Action]) -> Any:
-    """A code, 0 if all is well."""
+    """Returns a code, which is 0 if all calls succeeded."""
     failed = first_failure([waiting])
     if failed is None and number.contents.value != 0:
         failed = first_failure(actions)
