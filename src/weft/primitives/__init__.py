@@ -1,4 +1,5 @@
-"""The primitives. Rules find other primitives as attributes of this package, so that files need no cyclic imports."""
+"""The primitives. Rules refer to other primitives as attributes of this package, so that files need no cyclic
+imports."""
 
 from __future__ import annotations
 
@@ -55,9 +56,9 @@ def _found() -> frozenset[Primitive]:
 
 
 OWN = _found()
-"""Weft's own primitives, no two of which have one name. They are found when Weft is imported: later somebody may have
-put primitives of other code into these modules.
+"""Weft's own primitives, all with different names. They are collected when Weft is imported, because other code may put
+primitives of its own into these modules later.
 
-Their code is cached on disk under their names; that of others may change while their names, and Weft, stay the same.
-Each of their parameters has one type, and none is a float.
+Their code is cached on disk under their names; the code of other primitives may change while their names and Weft stay
+the same. Each parameter of Weft's primitives has one type, and none is a float.
 """

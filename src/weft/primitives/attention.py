@@ -19,28 +19,29 @@ from weft.primitives.untrusted import check_inputs, check_word, require
 __all__ = ["attention", "attention_gradients", "bounded_score"]
 
 MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 2}
-"""How scores are masked, and how many inputs that takes: what is added; or which keys are seen, and the score of the
-others. If it is causal, query i sees the keys up to i + S - T."""
+"""How scores are masked, and how many inputs the mask takes: one that is added to the scores; or two, which keys are
+seen and the score of the other keys. With "causal", query i sees the keys up to i + S - T."""
 
 BLOCK_BYTES = 1 << 20
-"""The scores of a head are computed in blocks of queries, of about so many bytes."""
+"""Scores of a head are computed in blocks of queries of about this many bytes."""
 MOST_BLOCKS = 16
 CAUSAL_BLOCKS = 4
-"""At least so many blocks are worth it to leave out the keys that no query of a block sees."""
+"""Causal attention is cut into at least this many blocks, each of which leaves out the keys that none of its queries
+sees."""
 FEWEST_ROWS = 64
-"""Queries of the smallest block."""
+"""The fewest queries of a block."""
 WHOLE_ROWS = 16
-"""Blocks have a multiple of so many queries."""
+"""The number of queries in a block is a multiple of this."""
 
 _QUERIES, _KEYS = 3, 4
-"""Axes of scores, which are ``(B, M, G, T, S)``."""
+"""The axis numbers of scores, whose shape is ``(B, M, G, T, S)``."""
 
 
 class _Inputs(NamedTuple):
-    """What attention is made of, in float32 or float64: queries ``(B, M, G, T, D)`` times the ``scale``, keys ``(B, M,
-    S, D)`` and values ``(B, M, S, E)``, and perhaps a mask, the score of hidden keys, and scores of sinks. Masks and
-    sinks have five axes, too, with the extents of the scores or 1; sinks stand in place of a key. Queries, keys and
-    values were of ``dtype``."""
+    """The inputs of attention in float32 or float64: queries ``(B, M, G, T, D)`` already times the ``scale``, keys
+    ``(B, M, S, D)``, values ``(B, M, S, E)``, and optionally a mask, the score of hidden keys, and the scores of sinks.
+    Masks and sinks have five axes, with the extents of the scores or 1; sinks have extent 1 where scores have keys.
+    ``dtype`` is the one in which queries, keys and values were given."""
 
     q: Array
     k: Array
@@ -57,23 +58,23 @@ class _Inputs(NamedTuple):
         return (*self.q.node.shape[:4], self.k.node.shape[2])
 
     def rows(self, x: Array) -> Array:
-        """Heads that share keys and values are further rows of one matrix."""
+        """The groups of heads that share keys and values as rows of one matrix."""
         batch, heads, groups, count, last = x.node.shape
         return p.reshape(x, shape=(batch, heads, groups * count, last))
 
     def apart(self, x: Array) -> Array:
-        """The opposite of `rows`."""
+        """The inverse of `rows`."""
         return p.reshape(x, shape=(*self.shape[:4], x.node.shape[-1]))
 
     def masked(self, scores: Array, hidden: Array) -> Array:
-        """Scores, of which those of keys that are not seen become ``hidden``."""
+        """Scores, with ``hidden`` in place of those of hidden keys."""
         return p.select(p.broadcast(self.mask, shape=self.shape), scores, hidden)
 
     def scores(self) -> Array:
         return self.with_mask(self.apart(p.matmul(self.rows(self.q), matrix_transpose(self.k))))
 
     def with_mask(self, found: Array) -> Array:
-        """Scores, from products of queries and keys."""
+        """Masked scores, from products of queries and keys."""
         if self.lowest is not None:
             return self.masked(found, self.lowest)
         return found if self.mask is None else p.add(found, p.broadcast(self.mask, shape=self.shape))
@@ -84,11 +85,12 @@ class _Inputs(NamedTuple):
         return found if self.sinks is None else p.maximum(found, self.of_sinks(self.sinks))
 
     def of_sinks(self, x: Array) -> Array:
-        """Something of sinks for each query."""
+        """Sinks, or scores of them, repeated for each query."""
         return p.broadcast(x, shape=(*self.shape[:4], 1))
 
     def powers(self, scores: Array, largest: Array) -> tuple[Array, Array, Array | None]:
-        """Powers of e in the proportion of the weights of keys; their sums with those of the sinks; and these."""
+        """``exp(scores - largest)``, which is proportional to the weights of keys; the sums of that over keys and
+        sinks; and the same powers for the sinks."""
         powers = p.exp(p.subtract(scores, p.broadcast(largest, shape=self.shape)))
         total = _in_place_of_keys(p.sum(powers, axes=(_KEYS,)))
         if self.sinks is None:
@@ -97,22 +99,25 @@ class _Inputs(NamedTuple):
         return powers, p.add(total, more), more
 
     def weights(self) -> tuple[Array, Array | None]:
-        """The weights of keys, and those of the sinks, for derivatives: they do not depend on what is the largest."""
+        """The weights of keys, and of the sinks. The largest score is a constant for derivatives, because weights do
+        not depend on it."""
         scores = self.scores()
         powers, total, more = self.powers(scores, p.stop_gradient(self.largest(scores)))
         found = p.divide(powers, p.broadcast(total, shape=self.shape))
         return found, None if more is None else p.divide(more, total)
 
     def value(self) -> Array:
-        """The weighted means: sums are divided after the product, which are fewer numbers than the powers."""
+        """The weighted means. Sums are divided by the total after the product, because these are fewer numbers than the
+        powers."""
         scores = self.scores()
         powers, total, _ = self.powers(scores, self.largest(scores))
         found = self.apart(p.matmul(self.rows(powers), self.v))
         return p.divide(found, p.broadcast(total, shape=found.node.shape))
 
     def gradients(self, output: Array, cotangent: Array, rules: _Rules) -> _Gradients:
-        """The cotangents of all inputs. The mean of the cotangents of a query's weights is the product of its cotangent
-        and its output; both are divided, instead of the powers."""
+        """The cotangents of all inputs. Over the keys of a query, the weighted mean of the weights' cotangents is the
+        product of the query's cotangent and output. These two are divided by the total, because they are fewer numbers
+        than the powers."""
         scores = self.scores()
         powers, total, more = self.powers(scores, rules.fixed(self.largest(scores)))
         divided = cotangent / p.broadcast(total, shape=cotangent.node.shape)
@@ -132,11 +137,11 @@ class _Inputs(NamedTuple):
         )
 
     def as_given(self, q: Array, k: Array, v: Array) -> list[Array]:
-        """The cotangents of queries, keys and values as they were given, from those of what was made of them."""
+        """The cotangents of queries, keys and values in their own dtypes and scale, from those of the fields."""
         return [_in(self.dtype, x) for x in (_times(q, self.scale), k, v)]
 
     def block(self, start: int, stop: int, keys: int) -> _Inputs:
-        """The part of the queries ``start`` to ``stop`` and of the first ``keys``."""
+        """The attention of the queries from ``start`` up to ``stop`` to the first ``keys`` keys."""
         limits = {_QUERIES: (start, stop), _KEYS: (0, keys)}
         k, v = (_part(x, {2: (0, keys)}) for x in (self.k, self.v))
         mask = None if self.mask is None else _part(self.mask, limits)
@@ -144,8 +149,8 @@ class _Inputs(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """What differs between what is traced and what is planned: there nothing needs to be ``fixed`` any more, and
-    ``zeros`` like an array are no constant."""
+    """What differs between tracing and planning. In a planned graph nothing must be ``fixed`` against differentiation,
+    and ``zeros`` cannot be a constant."""
 
     fixed: Callable[[Array], Array]
     zeros: Callable[[Array], Array]
@@ -156,7 +161,7 @@ _PLANNED = _Rules(lambda x: x, lambda x: wrap(p.planned_zeros(x.node.shape, x.no
 
 
 class _Gradients(NamedTuple):
-    """Cotangents of queries, keys, values and scores, and for each query that of its sink."""
+    """Cotangents of queries, keys, values and scores, and of the sink of each query."""
 
     inputs: _Inputs
     q: Array
@@ -166,11 +171,11 @@ class _Gradients(NamedTuple):
     sinks: Array | None
 
     def results(self, of_mask: bool) -> list[Array]:
-        """Those of the inputs: of queries, keys, values, the mask if wanted, and sinks if there are any."""
+        """The cotangents of the inputs: queries, keys, values, the mask if wanted, and sinks if there are any."""
         return [*self.inputs.as_given(self.q, self.k, self.v), *self.summed(of_mask)]
 
     def summed(self, of_mask: bool) -> list[Array]:
-        """Those of the inputs that are broadcast to scores."""
+        """The cotangents of the mask and the sinks, which are broadcast to scores."""
         x = self.inputs
         pairs = [(self.scores, x.mask)] if of_mask else []
         pairs += [(self.sinks, x.sinks)]
@@ -178,12 +183,12 @@ class _Gradients(NamedTuple):
 
 
 def _in_place_of_keys(x: Array) -> Array:
-    """A reduction over the keys with an axis of extent 1 in their place."""
+    """A reduction over the keys, with an axis of extent 1 in their place."""
     return p.expand(x, axes=(_KEYS,))
 
 
 def _part(x: Array, limits: dict[int, tuple[int, int]]) -> Array:
-    """Some of the elements along axes, but for axes of extent 1."""
+    """The elements within ``limits`` along axes; axes of extent 1 stay whole."""
     shape = x.node.shape
     ranges = [limits.get(axis, (0, extent)) if extent != 1 else (0, 1) for axis, extent in enumerate(shape)]
     starts, sizes = tuple([start for start, _ in ranges]), tuple([stop - start for start, stop in ranges])
@@ -195,7 +200,7 @@ def _sum_to(x: Array, shape: Shape) -> Array:
 
 
 def _wide(dtype: Dtype) -> Dtype:
-    """In which dtype attention is computed."""
+    """The dtype in which attention is computed."""
     return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
 
 
@@ -204,7 +209,7 @@ def _in(dtype: Dtype, x: Array) -> Array:
 
 
 def _times(x: Array, scale: Array) -> Array:
-    """An array times one number."""
+    """An array times a 0-d array."""
     if not is_constant(scale.node):
         shape = x.node.shape
         scale = p.broadcast(p.expand(scale, axes=tuple(range(len(shape)))), shape=shape)
@@ -212,7 +217,7 @@ def _times(x: Array, scale: Array) -> Array:
 
 
 def _masking(more: Sequence[Any], mask: str, sinks: bool) -> tuple[Any, Any, Any]:
-    """The mask, the score of hidden keys, and the sinks, of the inputs behind the scale."""
+    """The mask, the score of hidden keys, and the sinks, from the inputs that follow the scale."""
     count = MASKS[mask]
     return more[0] if count else None, more[1] if count == 2 else None, more[count] if sinks else None
 
@@ -225,8 +230,8 @@ def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
 
 
 def few_queries(inputs: Sequence[Array], mask: str, sinks: bool, multiply: Callable[[Array, Array], Array]) -> Array:
-    """The value of attention whose scores need little memory, from products of what was given: ``multiply`` gives them
-    in the dtype in which attention is computed. The powers of e are rounded to the dtype that was given."""
+    """The value of attention whose scores need little memory. ``multiply`` makes products of the inputs in the dtype in
+    which attention is computed; the powers of e are rounded to the dtype of the inputs."""
     x = _inputs_of(inputs, mask, sinks)
     q, k, v = inputs[:3]
     scores = x.with_mask(_times(x.apart(multiply(x.rows(q), matrix_transpose(k))), x.scale))
@@ -236,7 +241,7 @@ def few_queries(inputs: Sequence[Array], mask: str, sinks: bool, multiply: Calla
 
 
 def _fit(q: Node, k: Node, v: Node) -> bool:
-    """Whether these may be queries, keys and values."""
+    """Whether the shapes and dtypes of queries, keys and values fit together."""
     if (q.ndim, k.ndim, v.ndim) != (5, 4, 4) or not q.dtype.is_floating or any(x.dtype is not q.dtype for x in (k, v)):
         return False
     return agree((*q.shape[:2], q.shape[-1]), (*k.shape[:2], k.shape[-1])) and agree(k.shape[:3], v.shape[:3])
@@ -245,8 +250,8 @@ def _fit(q: Node, k: Node, v: Node) -> bool:
 def _merged(
     inputs: Sequence[Array], axes: Sequence[int | None], whole: bool
 ) -> tuple[list[Array], Callable[[Array], Array]]:
-    """Inputs of which some are mapped, and whose mapped axis becomes a part of the batch; and what takes it apart. If
-    not ``whole``, masks and sinks that are the same for the whole batch stay as they are."""
+    """Mapped inputs with the mapped axis merged into the batch axis, and the function that separates both axes of a
+    result. Unless ``whole``, masks and sinks that are the same for the whole batch are not repeated."""
     size, batch = p.batch_size(inputs, axes), _example(inputs[0], axes[0])[0]
     merged = []
     for position, (x, axis) in enumerate(zip(inputs, axes, strict=True)):
@@ -261,19 +266,19 @@ def _merged(
 
 
 def _example(x: Array, axis: int | None) -> Shape:
-    """The shape of one example of an array that is perhaps mapped."""
+    """The shape of one example of an array that may be mapped."""
     shape = x.node.shape
     return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
 
 
 class Attention(Primitive):
-    """``softmax(scale * q @ k.T + mask) @ v`` for each head, where sinks count in the sums of the softmax.
+    """``softmax(scale * q @ k.T + mask) @ v`` for each head; sinks add to the sums of the softmax only.
 
-    It is computed in float32, or float64 for that, and so are the result and the scale, one number; for the inputs that
-    follow see `_Inputs`.
+    It is computed in float32, or in float64 if an input is float64, and this is also the dtype of the result and of the
+    scale (a 0-d array). `_Inputs` describes the other inputs.
 
-    How it is computed is decided when it is planned: in blocks of queries, and without keys that no query of a block
-    sees. Derivatives compute the scores again.
+    Planning decides how it is computed: in blocks of queries, leaving out keys that no query of a block sees.
+    Derivatives compute the scores again.
     """
 
     name = "attention"
@@ -305,7 +310,7 @@ class Attention(Primitive):
         return self.in_blocks(node, BLOCK_BYTES)[0]
 
     def in_blocks(self, node: Node, most: int) -> list[Node]:
-        """The result, from blocks of queries whose scores have about so many bytes for each head."""
+        """The result, computed in blocks of queries whose scores have about ``most`` bytes for each head."""
         inputs = _inputs_of([wrap(x) for x in node.inputs], **node.keywords)
         blocks = _blocks_of(inputs.shape, node.dtype.size, node.keywords["mask"] == "causal", most)
         return [_joined([inputs.block(*block).value() for block in blocks]).node]
@@ -333,7 +338,7 @@ class Attention(Primitive):
         return found if t_v is None else plus(found, x.apart(p.matmul(x.rows(weights), t_v)))
 
     def _tangents(self, inputs: Sequence[Array], tangents: Sequence[Tangent], x: _Inputs) -> list[Tangent]:
-        """Those of what is made of queries, keys and values."""
+        """The tangents of the scaled queries, the keys and the values."""
         wide = x.q.node.dtype
         of_q, of_k, of_v, of_scale = (None if t is None else _in(wide, t) for t in tangents[:4])
         found = None if of_q is None else _times(of_q, x.scale)
@@ -344,7 +349,8 @@ class Attention(Primitive):
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
-        """Cotangents are computed in blocks of queries; their derivatives are those of what is computed at once."""
+        """The cotangents are computed in blocks of queries; their own derivatives are those of the same formulas
+        without blocks."""
         x = _inputs_of(inputs, **params)
         of_mask = x.mask is not None and x.lowest is None and wanted[4]
         apart = [one if is_constant(one.node) else p.stop_gradient(one) for one in (*inputs, output, cotangent)]
@@ -369,8 +375,8 @@ class Attention(Primitive):
 def _with_common_scale(
     inputs: Sequence[Array], axes: Sequence[int | None]
 ) -> tuple[list[Array], list[int | None], Array | None]:
-    """Inputs of which the scale is not mapped. If it was, queries are multiplied first; and it is returned, with axes
-    that fit them."""
+    """Inputs with an unmapped scale. If the scale was mapped, it multiplies the queries instead, and is also returned,
+    with axes that fit theirs."""
     if axes[3] is None:
         return list(inputs), list(axes), None
     size, wide = p.batch_size(inputs, axes), _wide(inputs[0].node.dtype)
@@ -383,10 +389,11 @@ def _with_common_scale(
 
 
 class AttentionGradients(Several):
-    """Cotangents of the queries, keys and values of attention, of its mask if wanted (``of_mask``), and of its sinks.
+    """Cotangents of the queries, keys and values of attention, of its mask if ``of_mask``, and of its sinks if there
+    are any.
 
-    Inputs are those of attention, its output, and the cotangent of that. Whoever needs derivatives gets them of
-    something else: see `Attention.vjp`.
+    The inputs are those of attention, its output, and the output's cotangent. It has no derivative itself:
+    `Attention.vjp` gives it that of an equal expression.
     """
 
     name = "attention_gradients"
@@ -413,7 +420,8 @@ class AttentionGradients(Several):
         return self.in_blocks(node, BLOCK_BYTES)
 
     def in_blocks(self, node: Node, most: int) -> list[Node]:
-        """All results, as those of `Attention.in_blocks`. What blocks give for keys is added up in their order."""
+        """All results, in blocks as in `Attention.in_blocks`. The blocks' contributions to keys are added in the order
+        of blocks."""
         mask, sinks, of_mask = node.params
         *given, output, cotangent = [wrap(x) for x in node.inputs]
         inputs = _inputs_of(given, mask, sinks)
@@ -445,12 +453,12 @@ class AttentionGradients(Several):
 
 
 def _joined(parts: Sequence[Array]) -> Array:
-    """Blocks of queries one behind the other."""
+    """Results for blocks of queries, concatenated."""
     return parts[0] if len(parts) == 1 else p.concatenate(*parts, axis=_QUERIES)
 
 
 def _added(parts: Sequence[Array]) -> Array:
-    """The sum of what blocks give, in their order."""
+    """The sum over blocks, in their order."""
     total = parts[0]
     for part in parts[1:]:
         total = p.add(total, part)
@@ -458,7 +466,7 @@ def _added(parts: Sequence[Array]) -> Array:
 
 
 def _added_by_keys(parts: Sequence[Array]) -> Array:
-    """The sum of what blocks give for the keys that each of them sees."""
+    """The sum over blocks for keys, of which each block has only those that it sees."""
     ends: list[int] = []
     for part in sorted(parts, key=lambda part: part.node.shape[2]):
         if not ends or part.node.shape[2] != ends[-1]:
@@ -471,8 +479,8 @@ def _added_by_keys(parts: Sequence[Array]) -> Array:
 
 
 def _blocks_of(shape: Shape, size: int, causal: bool, most: int) -> list[tuple[int, int, int]]:
-    """Blocks of queries: the first one, the one behind the last, and how many keys they can see. Scores of a block have
-    about so many bytes at ``most``, for each head."""
+    """Blocks of queries, each as (first, end, how many keys they can see). The scores of a block have about ``most``
+    bytes for each head."""
     _, _, groups, queries, keys = shape
     wanted = -(-groups * queries * keys * size // most)
     wanted = min(max(wanted, CAUSAL_BLOCKS if causal else 1), MOST_BLOCKS, max(1, queries // FEWEST_ROWS))
@@ -481,7 +489,7 @@ def _blocks_of(shape: Shape, size: int, causal: bool, most: int) -> list[tuple[i
     start = 0
     while start < queries or not found:
         stop = min(start + rows, queries)
-        # A query that sees no key sees all alike.
+        # A query that sees no key gives all keys the same weight.
         seen = stop + keys - queries if causal and start + keys >= queries else keys
         found.append((start, stop, seen))
         start = start + rows
@@ -493,4 +501,4 @@ attention_gradients = AttentionGradients()
 bounded_score = Elementwise(
     "bounded_score", lambda L, x: L.maximum(x, -(2.0**64)), (None,), accepts=lambda dtype: dtype.is_floating
 )
-"""What is added to a score, as it is or so low that it hides a key; a finite number can be multiplied further on."""
+"""An added mask, at least -2^64: that is low enough to hide a key, and finite so that it can be multiplied."""

@@ -1,6 +1,5 @@
-"""Attention that no library computes, of so many scores that they do not fit memory well: for some examples and heads
-after the others. So its cotangents need no sums of what blocks of queries give for keys, which would be in memory at
-the same time."""
+"""Attention that no library computes and that has too many scores for memory: it is computed for some examples and
+heads at a time. Its cotangents then need no sums over blocks of queries, whose terms would be in memory together."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from weft.primitives.base import Array
 
 MANY_SCORES = 1 << 26
 PART_SCORES, MOST_PARTS = 1 << 26, 128
-"""Scores of the examples and heads that are computed together, in at most so many parts. With fewer, products have too
-few rows for a whole card: a quarter of them takes 1.5 times as long on an H100."""
+"""How many scores are computed together, and into how many parts attention is cut at most. With fewer scores, products
+have too few rows for a whole card: with a quarter of them it takes 1.5 times as long on an H100."""
 
 _BATCH, _HEADS = 0, 1
 
@@ -38,8 +37,8 @@ def _scores(node: Node) -> int:
 
 
 def _parts(node: Node, most: int, has_all: Sequence[bool]) -> list[list[Array]]:
-    """The results, from parts that have at most so many scores; one head of keys is done in blocks. A result that
-    ``has_all`` examples and heads is given as that of each part, in their order; any other is one array."""
+    """The results, computed in parts of at most ``most`` scores; one example with one head is done in blocks. A result
+    that ``has_all`` examples and heads is a list with an array for each part, any other one has a single array."""
     shape, scores = node.inputs[0].shape, _scores(node)
     axis = _BATCH if shape[_BATCH] > 1 else _HEADS
     extent = shape[axis]
@@ -61,26 +60,26 @@ def _parts(node: Node, most: int, has_all: Sequence[bool]) -> list[list[Array]]:
 
 
 def _joined(parts: Sequence[Array], shape: Shape) -> Array:
-    """Results of parts one behind the other: they are written once to where they belong."""
+    """The results of parts, concatenated; each is written directly to its place in the whole."""
     whole = p.concatenate(*parts, axis=0) if len(parts) > 1 else parts[0]
     return p.reshape(whole, shape=shape)
 
 
 def _flat(x: Array) -> Array:
-    """With one axis for examples and heads."""
+    """An array with examples and heads merged into one axis."""
     batch, heads, *rest = x.node.shape
     return p.reshape(x, shape=(batch * heads, *rest))
 
 
 def _shapes(node: Node) -> Sequence[Shape]:
-    """Those of all results."""
+    """The shapes of all results."""
     if not node.primitive.several:
         return [node.shape]
     return [shape for shape, _ in node.primitive.infer_results(*node.inputs, **node.keywords)]
 
 
 def _part(node: Node, axis: int, start: int, stop: int) -> Node:
-    """The same of some examples, or heads."""
+    """The same operation for some examples or heads."""
     extent = node.inputs[0].shape[axis]
     inputs = [wrap(x) for x in node.inputs]
     sliced = [_slice(x, axis, start, stop) if _has(x.node, axis, extent) else x for x in inputs]
@@ -90,7 +89,7 @@ def _part(node: Node, axis: int, start: int, stop: int) -> Node:
 
 
 def _has(x: Node, axis: int, extent: int) -> bool:
-    """Whether something is different for each example, or head."""
+    """Whether an input has an element for each example (or head)."""
     return x.ndim > axis and x.shape[axis] == extent
 
 

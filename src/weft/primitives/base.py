@@ -41,18 +41,18 @@ Tangent = Array | None  # None is zero
 
 
 class Primitive:
-    """The base of the families. ``parameters`` names what a node stores besides its inputs, in order.
+    """The base of the families. ``parameters`` names what a node stores besides its inputs, in this order.
 
-    ``is_view``: a node shows its first input in another way; then `behind` and `shown` say how.
+    ``is_view``: a node shows the elements of its first input at other indices; `behind` and `shown` say which.
     ``is_constant``: a node is a number that is known while the graph is built; see `Constant`.
     ``is_unique``: the only parameter is a mark that no other node has, so that no two nodes are merged as equal.
-    ``equal_is_same``: parameters that are equal are the same, as those of Weft's own primitives (see `OWN`); of others
-    1, True and 1.0 are told apart.
-    ``is_counted``: a node has no inputs, and its elements are cheap enough to be computed again at every use.
-    ``routine``: what computes a node as a whole; its inputs and results are in memory.
-    ``several``: a node has several results; see `Several`. ``is_transparent``: these are other names of its inputs.
-    ``is_result``: a node is one of these results; its parameter says which.
-    ``has_alias``: there is a rule `alias`.
+    ``equal_is_same``: equal parameters mean the same, which holds for Weft's own primitives (see `OWN`); for others,
+    the parameters 1, True and 1.0 are distinguished.
+    ``is_counted``: a node has no inputs, and its elements are so cheap that they are computed at every use.
+    ``routine``: computes a node as a whole; its inputs and results are in memory.
+    ``several``: a node has several results; see `Several`. ``is_transparent``: these are its inputs under other names.
+    ``is_result``: a node is one of these results; its parameter is the position.
+    ``has_alias``: the primitive overrides `alias`.
     ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
 
@@ -83,7 +83,7 @@ class Primitive:
     def node(
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
-        """A node of this operation. Raise if it has a routine that is missing on the stream's device."""
+        """A node of this operation. Raises if the device of the stream has no step for its routine."""
         if self.routine is not None and stream is not None and stream.engine is not None:
             self.routine.require(self.name, inputs, stream.engine.target.kinds)
         return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
@@ -93,10 +93,10 @@ class Primitive:
         raise NotImplementedError(f"{self.name} has no shape rule")
 
     def check(self, *inputs: Node, **params: Any) -> None:
-        """Raise unless `infer` may be asked about inputs and parameters that come from a file.
+        """Raise unless `infer` can be called with these inputs and parameters, which come from a file.
 
-        Parameters called axis, axes, shape and dtype are checked here; those that mean something else, and other
-        numbers, by the primitive.
+        Parameters called axis, axes, shape and dtype are checked here; the primitive checks those that have another
+        meaning under these names, and other numbers.
         """
         for name, value in params.items():
             check_parameter(self.name, name, value, inputs)
@@ -110,12 +110,12 @@ class Primitive:
         return None
 
     def passes(self, node: Node) -> bool:
-        """Whether `behind` gives something."""
+        """Whether `behind` returns something."""
         return self.behind(node, (ZERO,) * node.ndim) is not None
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
-        """For a view of an input that has ``strides`` in memory: the strides of the view, and how many elements its
-        first one is behind that of the input; None if no strides describe it."""
+        """For a view of an input that has ``strides`` in memory: the strides of the view, and the offset in elements of
+        its first element from that of the input; None if strides cannot describe it."""
         return None
 
     def tangent_like(self, node: Node) -> Node | None:
@@ -127,8 +127,8 @@ class Primitive:
         return None
 
     def expanded(self, node: Node) -> Node | None:
-        """A node of other operations with the same value, which is planned instead of ``node``; or None. These may have
-        something to be `lowered` to."""
+        """A node of other operations with the same value, which is planned instead of ``node``; or None. These
+        operations may be `lowered` in turn."""
         return None
 
     def lowered(self, node: Node) -> Node | None:
@@ -136,16 +136,16 @@ class Primitive:
         return None
 
     def in_parts(self, node: Node) -> Node | None:
-        """A node with the same value, of operations that do more of the work side by side; or None."""
+        """A node with the same value whose operations do more of the work in parallel; or None."""
         return None
 
     def assigned(self, node: Node) -> Node | None:
-        """An update with the same value, which writes the parts of a result that is stored one by one; or None."""
+        """An update with the same value, which writes the parts of a result one by one into memory; or None."""
         return None
 
     def rotated(self, node: Node) -> tuple[Node, Shape] | None:
-        """The array that a node is a copy of, but for an offset on each axis: what is moved beyond the end is at the
-        beginning. None if it is something else."""
+        """The array and the offset along each axis if ``node`` is a rotated copy of it, in which elements moved beyond
+        the end of an axis come back at its beginning. None otherwise."""
         return None
 
     def swapped(self, node: Node) -> Node | None:
@@ -163,7 +163,8 @@ class Primitive:
         raise NotImplementedError(f"{self.name} has no vjp")
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
-        """Apply to inputs of which some have one more axis; returns the result and where its extra axis is."""
+        """Apply to inputs of which some have an additional axis; returns the result and the position of its additional
+        axis."""
         raise NotImplementedError(f"{self.name} has no vmap")
 
     def __repr__(self) -> str:
@@ -208,7 +209,7 @@ def bits_of(value: complex, dtype: Dtype) -> int:
     if dtype.is_bool:
         return int(bool(value))
     number = value.real
-    if isinstance(number, float):  # as `cast` converts it
+    if isinstance(number, float):  # converted as `cast` does it
         number = 0 if number != number else min(max(number, dtype.lowest), dtype.highest)
     return int(number) & ((1 << (8 * dtype.size)) - 1)
 
@@ -237,7 +238,7 @@ def is_constant(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node shows its first input in another way."""
+    """Whether a node shows the elements of its first input at other indices."""
     return node.primitive is not None and bool(node.primitive.is_view)
 
 
@@ -245,23 +246,23 @@ Partial = Callable[..., Tangent] | float | None
 
 
 SLOW = 12
-"""What most elementwise operations cost that are not cheap."""
+"""The cost of most elementwise operations that are not ``cheap``."""
 
 
 class Elementwise(Primitive):
-    """Every element of the result is made of the elements at the same index.
+    """Each element of the result is computed from the elements of the inputs at the same index.
 
-    ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input: how a tangent ``t`` of that input
-    changes the output, as ``lambda t, out, *inputs: ...``, or the number it is multiplied with, or None for
-    an input that has zero or no derivative. As the Jacobian is diagonal, the same line serves for
-    tangents and cotangents. ``accepts`` tells which dtypes, ``exact`` that results of half-precision inputs need no
-    rounding; ``result`` gives the dtype of the output (None: that of the inputs). ``cost`` is about how many additions
-    take as long (0: one if ``cheap``, else `SLOW`).
+    ``lanes(L, *values)`` is the scalar code. ``partials`` has one entry per input, which gives the change of the output
+    for a tangent ``t`` of that input: a function ``lambda t, out, *inputs: ...``, a number that ``t`` is multiplied by,
+    or None for a derivative that is zero or does not exist. As the Jacobian is diagonal, the same entry serves tangents
+    and cotangents. ``accepts`` tells which dtypes are allowed, ``exact`` that results of half-precision inputs need no
+    rounding; ``result`` gives the dtype of the output (None: that of the inputs). ``cost`` is the time in additions,
+    roughly (0: one if ``cheap``, else `SLOW`).
     """
 
     pair: Callable[..., tuple[Any, Any]] | None = None
-    """``pair(L, *values)`` gives the results at an index and at one behind it together, if they share their work. The
-    last three of the inputs are then int64: the index, how far behind it the other one is, and how many there are."""
+    """``pair(L, *values)`` gives the results at two indices together, if they share work. The last three inputs are
+    then int64: the first index, the distance to the second, and how many elements there are."""
 
     def __init__(
         self,
@@ -293,7 +294,7 @@ class Elementwise(Primitive):
         return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
 
     def nodes_of(self, operands: Sequence[Any]) -> tuple[Node, ...]:
-        """Nodes of handles; Python numbers become constants of the first handle's dtype."""
+        """The nodes of handles; Python numbers become constants of the first handle's dtype."""
         nodes = [operand.node if isinstance(operand, Handle) else operand for operand in operands]
         dtype = next(node.dtype for node in nodes if isinstance(node, Node))
         return tuple([node if isinstance(node, Node) else constant.make(node, dtype) for node in nodes])
@@ -318,14 +319,14 @@ class Elementwise(Primitive):
         super().check(*inputs, **params)
 
     def value_dtype(self, dtype: Dtype, /, **params: Any) -> Dtype:
-        """The dtype of the result of scalar code whose last input is of ``dtype``."""
+        """The dtype in which scalar code gives the result if its last input is of ``dtype``."""
         result = self.result
         if result is None:
             return dtype
         return result if isinstance(result, Dtype) else result(dtype)
 
     def partial(self, position: int, tangent: Array, output: Array, inputs: Sequence[Array], **params: Any) -> Tangent:
-        """The change of the output that a change of one input makes."""
+        """The change of the output for the change of one input."""
         rule = self.partials[position]
         if rule is None or rule == 0:
             return None
@@ -358,7 +359,7 @@ class Elementwise(Primitive):
 
 
 def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
-    """The one shape of the inputs that are not constants."""
+    """The shape that all inputs but constants have."""
     shapes = [node.shape for node in inputs if not is_constant(node)]
     shape = shapes[0] if shapes else ()
     if any(not agree(other, shape) for other in shapes):
@@ -367,7 +368,8 @@ def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
 
 
 class Linear(Primitive):
-    """Linear in its first input: the jvp is the operation on the tangent, the vjp its transpose.
+    """An operation that is linear in its first input: its jvp is the operation on the tangent, its vjp is
+    ``transpose``.
 
     Further inputs (indices, say) have no derivative. ``transpose(cotangent, *inputs, **params)`` gives the cotangent
     of the first input. ``check`` is called with inputs and parameters that come from a file; see `Primitive.check`.
@@ -412,12 +414,12 @@ class Linear(Primitive):
 
 
 class View(Linear):
-    """A linear operation that only renames indices: each input axis reads an axis of the output (two, if it is split),
-    or a fixed index.
+    """A linear operation that only changes indices: each input axis is indexed by an output axis (two, if it was
+    split), or has a fixed index.
 
     ``axis_terms(input_shape, **params)`` gives one `AxisTerm` per axis of the input. In memory this means other
-    strides, inside a fused kernel another index. ``strides(strides, *params)`` may give what follows from that for
-    memory, where it is asked for often; see `shown`.
+    strides, inside a fused kernel other indices. ``strides(strides, *params)`` may compute the strides faster; see
+    `shown`.
     """
 
     is_view = True

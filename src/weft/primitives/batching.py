@@ -1,4 +1,4 @@
-"""Helpers of batching rules: give operands their mapped axis at one position."""
+"""Functions for batching rules: they move the mapped axes of operands to one position."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def with_batch(x: Array, axis: int | None, target: int, size: AnyExtent) -> Arra
 
 
 def align_batch(inputs: Sequence[Array], axes: Sequence[int | None]) -> tuple[list[Array], int]:
-    """All inputs with the mapped axis at the same position; constants stay as they are."""
+    """All inputs with the mapped axis at the same position; unmapped constants are unchanged."""
     size = batch_size(inputs, axes)
     target = next(axis for axis in axes if axis is not None)
     aligned = [

@@ -79,7 +79,7 @@ remainder: Elementwise = Elementwise(
 
 
 def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
-    """t y x^(y - 1), and zero where the exponent is zero, whatever the base."""
+    """t y x^(y - 1), and zero where the exponent is zero."""
     if p.is_constant(y.node):
         y = p.fill(y, x.node.shape)
     slope = y * p.power(x, y - 1)
@@ -87,7 +87,7 @@ def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
 
 
 def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
-    """t x^y log x, and zero where the base is zero: there the power is constant for positive exponents."""
+    """t x^y log x, and zero where the base is zero, because 0^y is constant for positive y."""
     if p.is_constant(x.node):
         x = p.fill(x, y.node.shape)
     safe = p.select(p.equal(x, 0), p.ones_like(x), x)
@@ -116,7 +116,7 @@ copysign: Elementwise = Elementwise(
 
 
 def _hypot_share(t: Array, out: Array, side: Array) -> Array:
-    """t side / out, and zero where both sides are."""
+    """t side / out, and zero where both sides are zero."""
     zero = p.equal(out, 0)
     return p.select(zero, p.zeros_like(t), t * (side / p.select(zero, p.ones_like(out), out)))
 
@@ -172,11 +172,12 @@ minimum: Elementwise = Elementwise(
 
 
 straight_through: Elementwise = Elementwise("straight_through", lambda L, value, x: value, (None, 1), exact=True)
-"""The first operand, with the derivative of the second: of numbers that were rounded, as if they were not."""
+"""The value of the first operand with the derivative of the second: rounded numbers with the derivative of unrounded
+ones."""
 
 
 class Comparison(Elementwise):
-    """Constant almost everywhere: its tangents are zeros of the dtype of what is compared."""
+    """A comparison is constant almost everywhere: its tangents are zeros of the dtype of its inputs."""
 
     def tangent_like(self, node: Node) -> Node | None:
         return node.inputs[0]

@@ -21,7 +21,7 @@ Term = tuple[Array, Labels]
 
 
 def label_extents(terms: Sequence[Labels], shapes: Sequence[Shape]) -> dict[int, int]:
-    """The extent of each label: what its axes, of which some may have extent 1, are broadcast to.
+    """The extent of each label. Axes with a label have that extent, or extent 1, which is broadcast.
 
     Raises:
         ValueError: two axes do not fit.
@@ -34,7 +34,7 @@ def label_extents(terms: Sequence[Labels], shapes: Sequence[Shape]) -> dict[int,
 
 
 def contracted(terms: Sequence[Term], result: Labels, path: Iterable[Sequence[int]]) -> Array:
-    """The sum of products in the order of a path."""
+    """The sum of products of ``terms``, multiplied in the order of ``path``."""
     remaining = list(terms)
     for step in path:
         chosen = [remaining[position] for position in step]
@@ -63,7 +63,7 @@ def _summed(x: Array, labels: Labels, needed: set[int]) -> Term:
 
 
 def _joined(x: Array, left: Labels, y: Array, right: Labels, needed: set[int]) -> Term:
-    """The product of two terms, summed over the labels of both that nobody needs any more."""
+    """The product of two terms, summed over the labels of both that are not ``needed`` later."""
     y, right = _summed(y, right, {*left, *needed})
     shared = [label for label in left if label in right]
     inner = [label for label in shared if label not in needed]
@@ -94,10 +94,10 @@ def _arranged(x: Array, labels: Labels, wanted: Sequence[int], extents: dict[int
 
 
 class Contraction(Primitive):
-    """The sum of products of arrays over the labels that ``result`` does not name.
+    """The sum of products of arrays over the labels that are not in ``result``.
 
-    ``terms`` labels the axes of each array, none of them twice. In which order arrays are multiplied is decided when it
-    is planned, by the extents: one trace of ``compile(shapeless=True)`` serves all shapes.
+    ``terms`` labels the axes of each array, without repetition within an array. The order of multiplication is decided
+    during planning, by the extents: one trace of ``compile(shapeless=True)`` serves all shapes.
     """
 
     name = "contract"
@@ -148,7 +148,7 @@ class Contraction(Primitive):
     def _transposed(
         self, position: int, cotangent: Array, inputs: Sequence[Array], terms: tuple[Labels, ...], result: Labels
     ) -> Array:
-        """The cotangent of one input: a contraction of that of the result with the other inputs."""
+        """The cotangent of one input: a contraction of the result's cotangent with the other inputs."""
         own, shape = terms[position], inputs[position].node.shape
         others = [*inputs[:position], *inputs[position + 1 :]]
         other_terms = (*terms[:position], *terms[position + 1 :])

@@ -9,15 +9,15 @@ from weft.runtime.atomic import without_interrupts
 
 Labels = tuple[int, ...]
 Path = tuple[tuple[int, ...], ...]
-"""Positions in the list of operands that are multiplied in one step; the result goes to the end of the list."""
+"""Positions in the list of operands that one step multiplies; the result is appended to the list."""
 
 
 @functools.lru_cache(maxsize=1024)
 def best_path(terms: tuple[Labels, ...], result: Labels, sizes: tuple[tuple[int, int], ...]) -> Path:
-    """The order of least cost, or of little cost where there are many operands.
+    """The cheapest order, or a cheap one if there are many operands.
 
-    ``terms`` and ``result`` label axes, ``sizes`` are pairs of a label and its extent. Labels are numbers: Python walks
-    through a set of letters in another order in each process.
+    ``terms`` and ``result`` label axes, ``sizes`` are pairs of a label and its extent. Labels are numbers, because the
+    order in which Python iterates over a set of strings differs between processes.
     """
     if len(terms) <= 2:
         return (tuple(range(len(terms))),)

@@ -1,4 +1,4 @@
-"""Conversions between dtypes, seen through views."""
+"""Conversions between dtypes, also behind views."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["before_conversion"]
 
 
 def before_conversion(x: Node) -> Node:
-    """The numbers of half precision that ``x``, or what it is a view of, was converted from; or ``x``."""
+    """The half-precision array from which ``x``, or the array of which it is a view, was converted; else ``x``."""
     views = []
     source = x
     while p.is_view(source):

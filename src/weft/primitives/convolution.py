@@ -1,6 +1,7 @@
 """Convolutions: sums of products of the elements in windows of an array with weights.
 
-They are products of matrices, one of which shows the windows, and so are their derivatives, which are convolutions too.
+They are planned as matrix products, of which one operand is a view that shows the windows. Their derivatives are
+convolutions too.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ HALVES = (dtypes.float16, dtypes.bfloat16)
 
 
 class Convolution(Bilinear):
-    """``(N, ..., C)`` and weights ``(O, ..., C / groups)`` give ``(N, ..., O)``: an element is the sum, over a window
-    and the channels of a group, of products with weights."""
+    """``(N, ..., C)`` and weights ``(O, ..., C / groups)`` give ``(N, ..., O)``: each element is the sum of products
+    with the weights over a window and the channels of a group."""
 
     name = "convolution"
     parameters = Geometry._fields
@@ -51,13 +52,14 @@ class Convolution(Bilinear):
         _check_geometry(inputs[0], Geometry(**params))
 
     def expanded(self, node: Node) -> Node | None:
-        """Products of a view that shows windows, or sums over them. Half precision is computed in float32 and rounded
-        once."""
+        """Products of a view that shows the windows, or sums over windows. Half precision is computed in float32 and
+        rounded once."""
         x, w = widened(node)
         return rounded(convolved(x, w, Geometry(*node.params), node.shape[1:-1]), node)
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
-        """Examples are rows of one convolution, sets of weights further outputs or, if both have them, groups."""
+        """Mapped examples become rows of one convolution; mapped weights become further outputs; if both are mapped,
+        groups."""
         (x, w), (x_axis, w_axis) = inputs, axes
         if w_axis is None:
             assert x_axis is not None
@@ -89,9 +91,9 @@ convolution = Convolution()
 
 
 class ConvolutionWeights(Bilinear):
-    """The cotangent of the weights of a convolution: that of its result, ``(N, ..., O)``, and its array ``(N, ..., C)``
-    give ``(O, sizes, C / groups)``. An element is the sum, over windows, of the products of one element of a window
-    with the cotangent there."""
+    """The cotangent of a convolution's weights: the result's cotangent ``(N, ..., O)`` and the array ``(N, ..., C)``
+    give ``(O, sizes, C / groups)``. Each element is the sum, over windows, of the products of one element of the window
+    with the window's cotangent."""
 
     name = "convolution_weights"
     parameters = ("sizes", *Geometry._fields)
@@ -121,13 +123,13 @@ class ConvolutionWeights(Bilinear):
         _check_geometry(inputs[1], Geometry(**params))
 
     def expanded(self, node: Node) -> Node | None:
-        """Products of a view that shows windows. Half precision is computed in float32 and rounded once."""
+        """Products of a view that shows the windows. Half precision is computed in float32 and rounded once."""
         ct, x = widened(node)
         sizes, *geometry = node.params
         return rounded(weights_of(ct, x, Geometry(*geometry), sizes), node)
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
-        """Sets of examples are further channels or outputs in each group or, if both have them, further groups."""
+        """Mapped examples become further channels or outputs of each group or, if both are mapped, further groups."""
         (ct, x), (ct_axis, x_axis) = inputs, axes
         groups = params["groups"]
         if ct_axis is None:
@@ -151,7 +153,7 @@ convolution_weights: ConvolutionWeights = ConvolutionWeights()
 
 
 def _in_groups(x: Array, axis: int, groups: int) -> Array:
-    """An axis becomes the outer part of each group of channels."""
+    """Merge an axis into the channels, as the outer part of each group."""
     moved = move_axis(x, axis, x.node.ndim - 2)
     *outer, size, channels = moved.node.shape
     apart = p.reshape(moved, shape=(*outer, size, groups, channels // groups))
@@ -159,13 +161,13 @@ def _in_groups(x: Array, axis: int, groups: int) -> Array:
 
 
 def widened(node: Node) -> list[Array]:
-    """The inputs, of which half precision becomes float32."""
+    """The inputs, with half precision converted to float32."""
     inputs = [wrap(source) for source in node.inputs]
     return [p.cast(x, dtype=dtypes.float32) for x in inputs] if node.dtype in HALVES else inputs
 
 
 def rounded(x: Array, node: Node) -> Node:
-    """What was computed instead of a node, in its dtype."""
+    """The value computed in place of a node, in the node's dtype."""
     found: Node = (p.cast(x, dtype=node.dtype) if node.dtype in HALVES else x).node
     return found
 
@@ -183,7 +185,8 @@ def _check_geometry(x: Node, geometry: Geometry) -> None:
 
 
 def _for_array(ct: Array, x: Array, w: Array, geometry: Geometry) -> Array:
-    """Each element of the array takes part in the windows that cover it: a convolution with the weights backwards."""
+    """The cotangent of the array: a convolution with the weights reversed, because each element is in the windows that
+    cover it."""
     strides, low, _, spacings, dilations, groups, flip = geometry
     outputs, *sizes, channels = w.node.shape
     before = tuple([derived(spread, n, apart) - 1 - m for n, apart, m in zip(sizes, spacings, low, strict=True)])
@@ -205,5 +208,5 @@ def _for_array(ct: Array, x: Array, w: Array, geometry: Geometry) -> Array:
 
 @named
 def _behind(results: int, step: int, size: int, spacing: int, extent: int, dilation: int, low: int) -> int:
-    """How many zeros belong behind an axis for so many windows."""
+    """How many zeros must follow an axis so that it has ``results`` windows."""
     return (results - 1) * step + spread(size, spacing) - spread(extent, dilation) - low

@@ -1,5 +1,5 @@
-"""How convolutions are computed: as products of views that show windows, which are never copied, or as sums over the
-elements of windows.
+"""How convolutions are computed: as matrix products of views that show windows, without copying the windows, or as sums
+over the elements of windows.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from weft.primitives.updates import RegionWrite, Update, Write
 __all__ = ["interleaved", "multiply_add", "windows"]
 
 MOST_TAPS = 256
-"""So many elements of a window are summed one after the other where channels are not."""
+"""If channels are not summed, at most this many elements of a window are added one after the other."""
 
 TURNING = 15
-"""To transpose an element of a result takes the time of so many terms for which an element of the windows is packed."""
+"""Transposing an element of a result takes as long as packing this many terms of a window."""
 
 FEW_OUTPUTS, LONG_LINE = 8, 16
-"""So many outputs, at most, have lanes along windows, if so many windows, at least, lie in a line."""
+"""Lanes go along windows if there are at most this many outputs, and at least this many windows along the last axis."""
 
 LARGE = 1 << 16
-"""So many elements are worth two kernels."""
+"""From this many elements on, two kernels are worth their launches."""
 
 LONG_SUM, SMALL_RESULT, MOST_PARTS = 1 << 13, 1 << 14, 16
-"""Sums of so many terms are made in parts if there are few of them, so that threads share them."""
+"""Sums of at least this many terms are computed in parts, if there are few such sums, so that threads can share
+them."""
 
 
 def _infer_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> tuple[Shape, Dtype]:
@@ -79,7 +80,7 @@ windows: View = View(
 
 
 class Interleaved(Update):
-    """Parts of an array, each in a strided region: all elements are in one of them."""
+    """Parts of an array, each in a strided region. Every element is in exactly one of the parts."""
 
     name = "interleaved"
     parameters = ("shape", "starts", "steps")
@@ -109,20 +110,20 @@ multiply_add = Elementwise(
 
 @named
 def results_along(extent: int, low: int, high: int, size: int, spacing: int, dilation: int, step: int) -> int:
-    """How many windows fit into an axis."""
+    """How many windows fit along an axis."""
     return max(0, (spread(extent, dilation) + low + high - spread(size, spacing)) // step + 1)
 
 
 @named
 def spread(count: int, spacing: int) -> int:
-    """How long ``count`` elements are that lie ``spacing`` apart."""
+    """How long ``count`` elements at distance ``spacing`` are."""
     return max(0, (count - 1) * spacing + 1)
 
 
 class Geometry(NamedTuple):
-    """How windows lie, per spatial axis: how far apart they begin, how many zeros are put before and behind the array
-    (or taken from it), how far apart the elements of a window are, and those of the array, between which are zeros; and
-    how many groups of channels there are, and whether weights are read backwards."""
+    """The windows, per spatial axis: the distance of their beginnings, how many zeros are put before and behind the
+    array (negative: elements taken away), the distance of a window's elements, and that of the array's elements,
+    between which are zeros; and how many groups of channels there are, and whether weights are reversed."""
 
     strides: Shape
     low: Shape
@@ -133,16 +134,16 @@ class Geometry(NamedTuple):
     flip: bool
 
     def results(self, extents: Shape, sizes: Shape) -> Shape:
-        """How many windows of some sizes lie in axes of some extents."""
+        """How many windows of the given sizes fit into the given extents."""
         numbers = zip(extents, self.low, self.high, sizes, self.spacings, self.dilations, self.strides, strict=True)
         return tuple([derived(results_along, *axis) for axis in numbers])
 
 
 class _Phase(NamedTuple):
-    """Along an axis, those results, from ``start`` on and ``apart`` from each other, for which the same elements of a
-    window meet elements of the array and not zeros between them: ``taps`` elements from ``first`` on, ``step`` apart.
-    In the array without zeros these are windows that begin ``stride`` apart, of elements ``spacing`` apart, with
-    ``low`` zeros before it."""
+    """The results along an axis, from ``start`` on and ``apart`` from each other, whose windows have the same elements
+    on elements of the array, and all others on zeros between them: ``taps`` elements, from ``first`` on, ``step``
+    apart. In the array without these zeros they are windows that begin ``stride`` apart, of elements ``spacing`` apart,
+    with ``low`` zeros before the array."""
 
     start: int
     apart: int
@@ -156,7 +157,7 @@ class _Phase(NamedTuple):
 
 
 def _phases(geometry: Geometry, axis: int, results: int, size: int) -> list[_Phase]:
-    """All phases of an axis. In some of them there may be no results, or no taps."""
+    """All phases of an axis. A phase may have no results, or no taps."""
     stride, low, spacing, dilation = (numbers[axis] for numbers in geometry[:2] + geometry[3:5])
     period = dilation // gcd(stride, dilation)
     found = []
@@ -172,7 +173,7 @@ def _phases(geometry: Geometry, axis: int, results: int, size: int) -> list[_Pha
 
 
 def _undilated(geometry: Geometry, extents: Shape, results: Shape, sizes: Shape) -> Iterator[tuple[Any, ...]]:
-    """The phases of all axes, with the geometry of the convolution without zeros between elements."""
+    """The phases of all axes, each with the geometry of its convolution of the array without zeros between elements."""
     every = [_phases(geometry, axis, *axes) for axis, axes in enumerate(zip(results, sizes, strict=True))]
     for phases in combinations(*every):
         strides, spacings, low = (tuple([getattr(x, name) for x in phases]) for name in ("stride", "spacing", "low"))
@@ -207,13 +208,13 @@ def _shown(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Ar
 
 
 def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
-    """The same with zeros between the elements of the array, which are not multiplied: results for which the same
-    weights meet elements are convolutions of their own."""
+    """As `convolved`, for an array with zeros between its elements, which are not multiplied: each phase is a
+    convolution of its own."""
     count, *extents, _ = x.node.shape
     outputs, *sizes, _ = w.node.shape
     every = list(_undilated(geometry, tuple(extents), counts, tuple(sizes)))
     used = [one for phases, one in every if all(phase.taps and phase.results for phase in phases)]
-    # The array gets zeros around it once, as many as any of these convolutions needs.
+    # The array is padded once, with as many zeros as any phase needs.
     low, high = (_largest([one[side] for one in used], len(extents)) for side in (1, 2))
     are_few = bool(used) and _has_few_outputs(w, used[0], counts)
     if are_few:
@@ -252,7 +253,7 @@ def _less(numbers: Shape, others: Shape) -> Shape:
 
 
 def _taps_of(w: Array, phases: Sequence[_Phase]) -> Array:
-    """The weights that take part in phases."""
+    """The weights that a phase uses."""
     outputs, *_, channels = w.node.shape
     starts, sizes, steps = (tuple([getattr(x, name) for x in phases]) for name in ("first", "taps", "step"))
     return p.slice_(w, starts=(0, *starts, 0), sizes=(outputs, *sizes, channels), steps=(1, *steps, 1))
@@ -263,8 +264,8 @@ def _zeros(shape: Shape, dtype: Dtype) -> Array:
 
 
 def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
-    """For each weight of ``(O, sizes, C / groups)`` the sum, over windows of ``(N, ..., C)``, of the products of the
-    element that meets it with ``(N, counts, O)``."""
+    """The cotangents of weights ``(O, sizes, C / groups)``: for each, the sum over windows of ``(N, ..., C)`` of the
+    products of the element at its place with the cotangent ``(N, counts, O)``."""
     if geometry.flip:
         found = weights_of(ct, x, geometry._replace(flip=False), sizes)
         return reversed_along(found, range(1, len(sizes) + 1))
@@ -277,7 +278,7 @@ def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
 
 
 def _weights_in_phases(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
-    """The same with zeros between the elements of the array: a weight meets elements in one phase, or never."""
+    """As `weights_of`, for an array with zeros between its elements: a weight is used in one phase, or in none."""
     count, *counts, outputs = ct.node.shape
     channels = x.node.shape[-1] // geometry.groups
     shape = (outputs, *sizes, channels)
@@ -301,7 +302,7 @@ def reversed_along(x: Array, axes: Sequence[int]) -> Array:
 
 
 def with_padding(x: Array, geometry: Geometry) -> Array:
-    """The array with zeros between and around its elements, and without those that windows do not reach."""
+    """The array with zeros between and around its elements, without elements that no window reaches."""
     for axis, spacing in enumerate(geometry.dilations, 1):
         x = _dilated(x, axis, spacing)
     shape = x.node.shape
@@ -317,8 +318,8 @@ def with_padding(x: Array, geometry: Geometry) -> Array:
 
 
 def _with_zeros(x: Array, low: Shape, high: Shape) -> Array:
-    """The array with zeros around it. It is copied into zeros if it is large: that takes less time than to ask of each
-    element whether it is one of the array."""
+    """The array with zeros around it. A large array is copied into zeros, which is faster than comparing the index of
+    each element with the borders."""
     shape = tuple([before + n + behind for before, n, behind in zip(low, x.node.shape, high, strict=True)])
     if prod(shape) < LARGE:
         return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
@@ -349,14 +350,14 @@ def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
 
 
 def _has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
-    """Whether there are so few outputs that lanes had better go along the windows, if an element is in several."""
+    """Whether lanes should go along windows, because there are few outputs and windows overlap."""
     outputs, *sizes, channels = w.node.shape
     beside = prod(sizes) > 1 and bool(counts) and counts[-1] >= LONG_LINE and geometry.strides[-1] == 1
     return beside and geometry.groups == 1 and outputs <= FEW_OUTPUTS <= channels and not w.node.dtype.is_complex
 
 
 def _with_positions_beside(x: Array, low: Shape, high: Shape) -> Array:
-    """An array ``(N, ..., C)`` with zeros around it, stored with the channels before the spatial axes."""
+    """A padded array ``(N, ..., C)``, stored with the channels before the spatial axes."""
     rank = x.node.ndim - 2
     turned = move_axis(x, rank + 1, 1).node
     stored = wrap(Node(p.stored, (turned,), (), turned.shape, turned.dtype, None))
@@ -365,7 +366,7 @@ def _with_positions_beside(x: Array, low: Shape, high: Shape) -> Array:
 
 
 def _products_for_few(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
-    """The transposed products: of weights ``(O, sizes, C)`` with windows, which lie beside each other."""
+    """The transposed product of weights ``(O, sizes, C)`` with windows, which are columns."""
     outputs, *rest = w.node.shape
     shown = _shown(padded, geometry, counts, tuple(rest[:-1]))
     outer = shown.node.shape[: len(rest)]
@@ -401,13 +402,13 @@ def _by_group(x: Array, groups: int) -> Array:
 
 
 def _summed(parts: Array, groups: int) -> Array:
-    """The sum of parts, which stand in the first axis unless that is of groups."""
+    """The sum of parts along the first axis, unless that is the axis of groups."""
     return p.sum(parts, axes=(0,)) if groups == 1 and parts.node.shape[0] > 1 else parts
 
 
 def _parts(count: int, terms: int, results: int) -> int:
-    """In how many parts sums of so many terms over ``count`` examples are made. It is a part of what is computed, so it
-    depends on nothing but extents."""
+    """In how many parts sums over ``count`` examples are computed. The order of sums determines the bits of the result,
+    so this depends on extents alone."""
     if terms < LONG_SUM or results > SMALL_RESULT:
         return 1
     return max(parts for parts in range(1, MOST_PARTS + 1) if count % parts == 0)
@@ -419,7 +420,7 @@ def _sum_of_taps(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> 
     each, rank = outputs // groups, len(sizes)
     shape = (padded.node.shape[0], *counts, groups, each)
     by_tap = p.transpose(p.reshape(w, shape=(groups, each, prod(sizes))), axes=(2, 0, 1)).node
-    # Neighbouring channels are neighbours in memory.
+    # Transposed and stored, so that neighbouring channels are neighbours in memory.
     weights = wrap(Node(p.stored, (by_tap,), (), by_tap.shape, by_tap.dtype, None))
     total = None
     for number, elements in enumerate(_taps(padded, geometry, counts, tuple(sizes))):
@@ -431,7 +432,7 @@ def _sum_of_taps(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> 
 
 
 def _taps(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Iterator[Array]:
-    """For each element of a window, those of all windows: ``(N, counts, C)``."""
+    """For each position in a window, the elements there of all windows: ``(N, counts, C)``."""
     count, *_, channels = padded.node.shape
     for index in combinations(*[range(size) for size in sizes]):
         starts = [number * spacing for number, spacing in zip(index, geometry.spacings, strict=True)]
@@ -440,8 +441,8 @@ def _taps(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Ite
 
 
 def _sums_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Array:
-    """The cotangents of weights where each channel is a group: sums over windows. Those along the innermost axis are
-    made first, while what they read is in caches; their products are exact."""
+    """The cotangents of weights where each channel is a group, as sums over windows. Sums along the innermost axis come
+    first, while their elements are in caches; products are exact."""
     dtype, (*outer, outputs) = ct.node.dtype, ct.node.shape
     if dtype is dtypes.float32:
         ct, shown = (p.cast(x, dtype=dtypes.float64) for x in (ct, shown))

@@ -1,7 +1,7 @@
-"""Decompositions of matrices, and functions whose values are made of them but whose derivatives need not be.
+"""Decompositions of matrices, and functions that use them for their values but not for their derivatives.
 
-Derivatives of factors exist where the factors are unique up to signs or phases: not at equal eigenvalues or singular
-values, where they are infinite or NaN. Those of eigenvalues and singular values alone exist there too.
+Derivatives of factors exist where the factors are unique up to signs or phases. Where eigenvalues or singular values
+are equal, these derivatives are infinite or NaN, while derivatives of the values alone exist.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def _part(x: Array, rows: tuple[int, int] | None = None, columns: tuple[int, int] | None = None) -> Array:
-    """Rows and columns of matrices; each is a start and a number."""
+    """A block of matrices; ``rows`` and ``columns`` are pairs of a start and a count."""
     *batch, height, width = x.node.shape
     starts, sizes = zip((0, height) if rows is None else rows, (0, width) if columns is None else columns, strict=True)
     return p.slice_(x, starts=(*[0] * len(batch), *starts), sizes=(*batch, *sizes), steps=(1,) * x.node.ndim)
@@ -57,14 +57,14 @@ def _joined(first: Array, second: Array, axis: int) -> Array:
 
 
 def _with_zeros(x: Array, axis: int, extent: int) -> Array:
-    """``x`` with zeros behind it along an axis, up to an extent."""
+    """``x`` padded with zeros at the end of an axis, up to an extent."""
     high = [0] * x.node.ndim
     high[axis] = extent - x.node.shape[axis]
     return p.pad(x, p.zeros((), x.node.dtype), low=(0,) * x.node.ndim, high=tuple(high))
 
 
 def _as_row(x: Array) -> Array:
-    """Vectors as matrices of one row."""
+    """Vectors as matrices with one row."""
     return p.expand(x, axes=(x.node.ndim - 1,))
 
 
@@ -77,7 +77,7 @@ def _in_dtype(x: Array, dtype: Dtype) -> Array:
 
 
 def _reciprocal_off_diagonal(x: Array) -> Array:
-    """One over the elements of matrices, and zeros on their diagonals."""
+    """The reciprocals of the elements of matrices, and zeros on the diagonals."""
     return with_diagonal(1 / with_diagonal(x, 1), 0)
 
 
@@ -92,10 +92,10 @@ def _over_triangle(x: Array, upper: Array) -> Array:
 
 
 class LUFactors(MatrixFunctions):
-    """The factors of the transpose of a matrix, ``A^T = P L U``, with the pivots that LAPACK gives (counted from zero)
-    and, for each row of A^T, the row of L that belongs to it.
+    """The factors of the transpose of a matrix, ``A^T = P L U``, with LAPACK's pivots (counted from zero) and, for each
+    row of A^T, the index of the row of L that it became.
 
-    The first result has the shape of the input and is transposed too: L, without its diagonal of ones, and U.
+    The first result has the shape of the input and is transposed too: it stores U, and L without its diagonal of ones.
     """
 
     name = "lu_factor"
@@ -132,7 +132,7 @@ class LUFactors(MatrixFunctions):
         return [matrix_transpose(result), None, None]
 
     def _of_square(self, factors: Array, change: Array) -> tuple[Array, Array]:
-        """The changes of both triangles of square factors together, and of the upper one."""
+        """The changes of both triangles of square factors in one matrix, and that of the upper triangle."""
         inner = _over_triangle(p.solve_triangular(factors, change, unit=True), factors)
         lower, upper = with_diagonal(band(factors, upper=False), 1), band(factors, upper=True)
         of_upper = p.matmul(band(inner, upper=True), upper)
@@ -140,7 +140,7 @@ class LUFactors(MatrixFunctions):
         return of_lower + of_upper, of_upper
 
     def _in_order_of_factors(self, x: Array, order: Array) -> Array:
-        """Rows sorted as those of L: a product with a matrix of zeros and ones, which is exact."""
+        """Rows sorted like those of L: a product with a permutation matrix, which is exact."""
         shape = (*order.node.shape, order.node.shape[-1])
         row = p.iota(shape=shape, axis=len(shape) - 2, dtype=order.node.dtype)
         chosen = p.equal(row, p.broadcast(_as_row(order), shape=shape))
@@ -150,8 +150,8 @@ class LUFactors(MatrixFunctions):
 class QR(MatrixFunctions):
     """``A = Q R`` with Q of ``min(M, N)`` orthonormal columns and an upper triangular R.
 
-    With ``M = Q^H dA R^-1`` for the square part of R, ``Q^H dQ`` is the antihermitian matrix W that agrees with M below
-    the diagonal, and has its imaginary parts there.
+    With ``M = Q^H dA R^-1`` for the square part of R, ``Q^H dQ`` is the antihermitian matrix W that equals M below the
+    diagonal and has M's imaginary parts on the diagonal.
     """
 
     name = "qr"
@@ -180,10 +180,10 @@ class QR(MatrixFunctions):
 
 
 class SVD(MatrixFunctions):
-    """``A = U diag(s) V^H``: s if not ``vectors``, else U, s and V^H. ``full`` ones are square.
+    """``A = U diag(s) V^H``: only s unless ``vectors``, else U, s and V^H. With ``full``, U and V are square.
 
-    With ``P = U^H dA V``, ``ds = Re diag(P)``, and the changes of U and V are antihermitian matrices times these. What
-    is added to make ``full`` ones square is any basis; the derivative is that of one which turns as little as it can.
+    With ``P = U^H dA V``, ``ds = Re diag(P)``, and dU and dV are U and V times antihermitian matrices. The columns
+    added by ``full`` are any orthonormal basis; the derivative is that of the basis that turns least.
     """
 
     name = "svd"
@@ -228,7 +228,8 @@ class SVD(MatrixFunctions):
         return [of_u, _real(diagonal_of(_part(beside, rows=(0, inner)))), of_vh]
 
     def _turn(self, x: Array, s: Array) -> Array:
-        """``(X + X^H)[i, j] / (s[j]^2 - s[i]^2)``, where s is zero behind its end; zero where both are behind it."""
+        """``(X + X^H)[i, j] / (s[j]^2 - s[i]^2)``, with s padded with zeros; zero where both indices are beyond the end
+        of s."""
         size = x.node.shape[-1]
         values = _with_zeros(s, -1, size)
         row, column = _as_row(values), _as_column(values)
@@ -247,7 +248,7 @@ class Eigh(MatrixFunctions):
     ``vectors``, also the adjoint of the matrix whose columns are the eigenvectors.
 
     With ``C = V^H dA V``, ``dw = diag(C)`` and ``dV = V F``, where ``F[i, j] = C[i, j] / (w[j] - w[i])``. The
-    derivative takes A for hermitian.
+    derivative assumes that A is hermitian.
     """
 
     name = "eigh"
@@ -274,8 +275,8 @@ class Eigh(MatrixFunctions):
 class Eig(MatrixFunctions):
     """Eigenvalues of the transpose of a matrix; if ``vectors``, also the matrix whose rows are its eigenvectors.
 
-    They have the length 1, and their largest elements are real. With ``G = V^-1 dA V``, ``dw = diag(G)``; dV is V F
-    with ``F[i, j] = G[i, j] / (w[j] - w[i])``, and of that what keeps lengths and phases.
+    Eigenvectors have length 1 and a real largest element. With ``G = V^-1 dA V``, ``dw = diag(G)``; dV is the part of V
+    F, with ``F[i, j] = G[i, j] / (w[j] - w[i])``, that preserves these lengths and phases.
     """
 
     name = "eig"
@@ -307,7 +308,8 @@ def _real(x: Array) -> Array:
 
 
 def _normalised(change: Array, rows: Array) -> Array:
-    """The part of a change of vectors, as rows, that leaves their lengths, and the phases of their largest elements."""
+    """The part of a change of vectors (the rows) that preserves their lengths and the phases of their largest
+    elements."""
     last = (rows.node.ndim - 1,)
     along = _as_column(p.real(p.sum(conjugate_of(rows) * change, axes=last)))
     change = change - rows * along
@@ -323,9 +325,9 @@ DecompositionRule = Callable[[Array, Array, Array], Tangent]
 
 
 class Defined(MatrixFunction):
-    """The first input, which is some function of the second: ``rule(tangent, a, output)`` is its derivative.
+    """The value of the first input, which was computed from the second; ``rule(tangent, a, output)`` is its derivative.
 
-    So the derivative does not depend on how the value was computed.
+    So the derivative does not depend on the way in which the value was computed.
     """
 
     def __init__(self, name: str, rule: DecompositionRule) -> None:
@@ -345,8 +347,8 @@ class Defined(MatrixFunction):
 
 
 def _pseudoinverse_rule(t: Array, a: Array, x: Array) -> Tangent:
-    """For matrices of constant rank. (G. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear
-    least squares problems whose variables separate, 1973.)"""
+    """The derivative for matrices of constant rank. (G. Golub and V. Pereyra, The differentiation of pseudo-inverses
+    and nonlinear least squares problems whose variables separate, 1973.)"""
     adjoint, turned = adjoint_of(t), adjoint_of(x)
     first = p.matmul(p.matmul(x, t), x)
     second = p.matmul(p.matmul(x, turned), adjoint - p.matmul(p.matmul(adjoint, a), x))
@@ -355,13 +357,13 @@ def _pseudoinverse_rule(t: Array, a: Array, x: Array) -> Tangent:
 
 
 def _relative_change(t: Array, a: Array) -> Array:
-    """The trace of A^-1 dA."""
+    """The trace of A^-1 dA, which is the relative change of the determinant."""
     last = a.node.ndim - 1
     return p.sum(p.multiply(matrix_transpose(p.inverse_matrix(a)), t), axes=(last - 1, last))
 
 
 def _adjugate_rule(t: Array, a: Array, adjugate: Array) -> Tangent:
-    """For matrices that have an inverse; NaN for others."""
+    """The derivative for matrices that have an inverse; NaN for others."""
     change = p.matmul(p.inverse_matrix(a), t)
     last = a.node.ndim - 1
     trace = p.sum(diagonal_of(change), axes=(last - 1,))
@@ -369,8 +371,8 @@ def _adjugate_rule(t: Array, a: Array, adjugate: Array) -> Tangent:
 
 
 def _adjugate(a: Array) -> Array:
-    """The transposed cofactors, ``det(A) A^-1``, which exist for singular matrices too: with ``A = U diag(s) V^H`` they
-    are ``det(U V^H) V diag(r) U^H``, where r has the products of all singular values but one."""
+    """The transposed cofactors, ``det(A) A^-1``, which exist also for singular matrices: with ``A = U diag(s) V^H``
+    they are ``det(U V^H) V diag(r) U^H``, where r has the products of all singular values but one."""
     fixed = p.stop_gradient(a)
     u, s, vh = svd(fixed, vectors=True, full=True)
     shape = (*s.node.shape, s.node.shape[-1])

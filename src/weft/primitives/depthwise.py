@@ -1,4 +1,4 @@
-"""What convolutions where each channel is a group become on targets that have code of their own for them."""
+"""Convolutions in which each channel is a group, as planned on targets that have code of their own for them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["depthwise", "depthwise_rows"]
 
 
 class _Depthwise(Primitive):
-    """Windows of ``(N, ..., C)`` without zeros between its elements, of one or two spatial axes."""
+    """A convolution of ``(N, ..., C)`` without zeros between its elements, of one or two spatial axes."""
 
     def check(self, *inputs: Node, **params: Any) -> None:
         require(False, "it is made when a graph is planned")
 
 
 class Depthwise(_Depthwise):
-    """An array ``(N, ..., C)`` and weights ``(elements of a window, C)`` give ``(N, counts, C)``: the sum, over the
-    elements of a window in order, of products that are added with one rounding. Before the array there are ``low``
-    zeros, and as many behind it as windows need."""
+    """An array ``(N, ..., C)`` and weights ``(elements of a window, C)`` give ``(N, counts, C)``: sums over the
+    elements of a window, in order, each term added by a fused multiply-add. There are ``low`` zeros before the array,
+    and behind it as many as windows need."""
 
     name = "depthwise"
     parameters = ("counts", "sizes", "strides", "low", "spacings")
@@ -46,8 +46,8 @@ depthwise = Depthwise()
 
 class DepthwiseRows(_Depthwise):
     """Cotangents ``(N, counts, C)`` and an array ``(N, ..., C)`` give ``(N, all counts but the last, elements of a
-    window, C)``: the sums, along the last spatial axis, of the products of that element of the windows with the
-    cotangents. Products and sums are those of float64, and a sum is rounded."""
+    window, C)``: for each element of a window, the sum along the last spatial axis of its products with the cotangents.
+    It is computed in float64 and rounded."""
 
     name = "depthwise_rows"
     parameters = ("counts", "sizes", "strides", "low", "spacings")
@@ -77,7 +77,7 @@ def depthwise_of(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array
 
 
 def depthwise_weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
-    """The cotangent of the weights ``(C, sizes, 1)`` of such a convolution."""
+    """The cotangent of the weights ``(C, sizes, 1)`` of `depthwise_of`."""
     strides, low, spacings = geometry.strides, geometry.low, geometry.spacings
     counts, channels = ct.node.shape[1:-1], x.node.shape[-1]
     rows = depthwise_rows(ct, x, counts=counts, sizes=sizes, strides=strides, low=low, spacings=spacings)

@@ -1,4 +1,4 @@
-"""Quantised matrices as numbers."""
+"""The numbers of quantised matrices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["dequantize"]
 
 
 class Dequantize(Primitive):
-    """The numbers, rounded to a dtype, that codes and scales, and biases in affine modes, stand for: ``code * scale +
+    """The numbers that codes, scales and (in affine modes) biases stand for, rounded to a dtype: ``code * scale +
     bias`` in float32, or in float64 if that is the dtype.
 
-    Both operations are rounded, as MLX does; but with scales of half precision they are one fused multiply-add. The
-    product of a code and such a scale is exact anyway, unless it is beyond the largest float32.
+    Both operations round, as in MLX; but with scales of half precision they are one fused multiply-add. The product of
+    a code and such a scale is exact in float32 anyway, unless it overflows.
     """
 
     name = "dequantize"
@@ -46,7 +46,7 @@ class Dequantize(Primitive):
         return kind.shape(words.shape), dtype
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        """It is linear in scales and biases together."""
+        """The result is linear in scales and biases together."""
         pairs = list(zip(tangents, inputs, strict=True))[1:]
         if all(tangent is None for tangent, _ in pairs):
             return None
@@ -73,7 +73,7 @@ dequantize = Dequantize()
 
 
 def wide_dtype(dtype: Dtype) -> Dtype:
-    """What numbers of a floating dtype are quantised and multiplied in."""
+    """The dtype in which numbers of a floating dtype are quantised and multiplied."""
     return dtype if dtype is dtypes.float64 else dtypes.float32
 
 

@@ -17,23 +17,23 @@ from weft.primitives.untrusted import check_axis, check_inputs, check_number, re
 __all__ = ["Fourier", "fft", "irfft", "rfft"]
 
 LANES = 16
-"""How many transforms a routine computes side by side, at most, if they lie in columns or are short."""
+"""A routine computes at most this many transforms side by side, if they are columns or short rows."""
 
 LARGE_UNITS = 8
-"""Into how many units transforms are cut that need scratch memory; each unit has some of its own."""
+"""Transforms that need scratch memory are cut into this many units; each unit has scratch memory of its own."""
 
 STACK = 17 << 14
-"""The bytes that a transform may take on the stack."""
+"""The most bytes of a transform's buffers on the stack."""
 
 LONGEST_COLUMN = 4096
-"""Longer axes that are not the last one are transformed in a transposed copy."""
+"""Axes longer than this that are not the last one are transformed in a transposed copy."""
 
 PADDING = 48
-"""Complex numbers between and behind those that a transform works on."""
+"""How many complex numbers are left free between and behind the buffers of a transform."""
 
 
 def transform_bytes(length: int, lanes: int) -> int:
-    """The bytes of both buffers between which a complex transform works."""
+    """The bytes of both buffers of a complex transform."""
     return 2 * 8 * (work_length(length) + PADDING) * lanes
 
 
@@ -44,12 +44,12 @@ def between_bytes(split: tuple[int, int]) -> int:
 
 
 def row_bytes(length: int) -> int:
-    """The bytes of a row between the passes of a long transform and what comes before or behind them."""
+    """The bytes of a row that a long transform stores between its passes and the steps before and after them."""
     return 8 * (length + PADDING)
 
 
 def inner_length(node: Node) -> int:
-    """The length of the complex transform behind a transform."""
+    """The length of the complex transform that computes a transform."""
     length = (
         node.shape[node.keywords["axis"]] if node.primitive is irfft else node.inputs[0].shape[node.keywords["axis"]]
     )
@@ -73,7 +73,7 @@ def _scratch(node: Node) -> int:
 
 
 def _accepts(node: Node, position: int, strides: Shape) -> bool:
-    """Whether neighbours along the transform's axis, or along another one, are neighbours in memory."""
+    """Whether neighbours along the transform's axis or another axis are neighbours in memory."""
     shape, axis = node.inputs[0].shape, node.keywords["axis"]
     last = node.ndim - 1
     if strides[axis] == 1 or shape[axis] == 1:
@@ -90,8 +90,8 @@ def _operations(node: Node) -> int:
 
 
 class Fourier(Linear):
-    """One of the transforms. ``roots`` says by which power of the square root of the length the result is divided: 0, 1
-    or 2."""
+    """One of the Fourier transforms. The result is divided by the square root of the length to the power of ``roots``:
+    0, 1 or 2."""
 
     routine: Routine
 
@@ -119,7 +119,7 @@ class Fourier(Linear):
         return self._on_last_axis(node) or self._lowered(node)
 
     def _on_last_axis(self, node: Node) -> Node | None:
-        """A transform of a long axis that is not the last one, with both exchanged."""
+        """A transform of a long axis that is not the last one, computed along the last axis of a transposed copy."""
         axis, last = node.keywords["axis"], node.ndim - 1
         if axis == last or inner_length(node) <= LONGEST_COLUMN:
             return None
@@ -168,8 +168,8 @@ def _infer_irfft(x: Node, *, axis: int, length: AnyExtent, roots: int) -> tuple[
 
 
 def _shared(x: Array, axis: int, length: int, alone: float, both: float) -> Array:
-    """The first half of a transform, times ``alone`` where a number stands for itself, and times ``both`` where it
-    stands for its conjugate too."""
+    """The first half of a transform, times ``alone`` where an element is its own conjugate partner, and times ``both``
+    where it also stands for its partner."""
     shape = x.node.shape
     position = p.iota(shape=(shape[axis],), axis=0, dtype=dtypes.int64)
     twice = p.remainder(position + position, p.wrap(p.constant.make(length, dtypes.int64)))
@@ -194,7 +194,7 @@ def _lowered_fft(node: Node) -> Node | None:
 
 
 def _lowered_rfft(node: Node) -> Node | None:
-    """Odd lengths are transformed as complex numbers."""
+    """Odd lengths are computed by a complex transform."""
     axis, roots = node.keywords["axis"], node.keywords["roots"]
     x = node.inputs[0]
     length = x.shape[axis]
@@ -206,7 +206,7 @@ def _lowered_rfft(node: Node) -> Node | None:
 
 
 def _lowered_irfft(node: Node) -> Node | None:
-    """Odd lengths are transformed as complex numbers, the second half of which are conjugates."""
+    """Odd lengths are computed by a complex transform, with conjugates as the second half of its input."""
     axis, length, roots = (node.keywords[name] for name in ("axis", "length", "roots"))
     x = node.inputs[0]
     if length % 2 == 0 and length > 2:
@@ -223,7 +223,7 @@ def _lowered_irfft(node: Node) -> Node | None:
 
 
 def _part(x: Node, axis: int, start: int, size: int, step: int = 1) -> Node:
-    """Some numbers along an axis."""
+    """Some elements along an axis."""
     shape = _with_extent(x.shape, axis, size)
     starts = tuple([start if number == axis else 0 for number in range(x.ndim)])
     steps = tuple([step if number == axis else 1 for number in range(x.ndim)])

@@ -1,6 +1,6 @@
-"""How a Fourier transform of a length is cut into passes, and the roots of unity that they multiply by.
+"""How a Fourier transform of a given length is cut into passes, and the roots of unity in these passes.
 
-All of it depends on the length alone, so that neither the layout of an array nor the processor changes any bit.
+All of this depends on the length alone, so that results have the same bits for any layout and processor.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
 LONG = 1 << 17
-"""Rows from this length on are transformed as many short ones: their memory is more than caches hold."""
+"""Rows of at least this length are transformed as many short ones, because they need more memory than caches have."""
 
 FINE = 16
-"""Roots of unity of long rows are products: of those for multiples of this number, and of those for what is left."""
+"""Roots of unity of long rows are products of two: one of a multiple of this number, and one of the rest."""
 
 _ODD_RADICES = (13, 11, 7, 5, 9, 3)
-"""Lengths with larger prime factors are computed as convolutions."""
+"""Lengths with a larger prime factor than this are computed as convolutions."""
 _SINE = (1 / 355687428096000, -1 / 1307674368000, 1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6)
 _COSINE = (
     -1 / 6402373705728000,
@@ -37,7 +37,7 @@ _COSINE_LOW = (1 / 24, -0.5)
 
 @cache
 def radices_of(length: int) -> tuple[int, ...] | None:
-    """The radices of the passes in order; None if there is a prime factor that no pass has."""
+    """The radices of the passes in order; None if the length has a prime factor for which there is no pass."""
     power, rest = 0, length
     while rest % 2 == 0:
         power, rest = power + 1, rest // 2
@@ -49,7 +49,7 @@ def radices_of(length: int) -> tuple[int, ...] | None:
     if rest > 1:
         return None
     powers = _radices_of_power(power)
-    # Rows with two passes share vectors. The first pass also puts results in order, for which registers are needed.
+    # Rows with two passes share vectors. The first of them also reorders results, for which it needs registers.
     return tuple(powers[::-1]) if len(powers) == 2 and not odd else (*powers, *odd)
 
 
@@ -72,13 +72,13 @@ def convolution_length(length: int) -> int:
 
 @cache
 def work_length(length: int) -> int:
-    """How many complex numbers a transform of ``length`` works on."""
+    """The number of complex numbers of a transform's buffer."""
     return length if radices_of(length) is not None else convolution_length(length)
 
 
 @cache
 def split_of(length: int) -> tuple[int, int] | None:
-    """Two factors, as equal as possible, of a length whose transform is done as many short ones; None for others.
+    """Two factors, as equal as possible, of a length that is transformed as many short ones; None for other lengths.
 
     With ``j = second * j1 + j2`` and ``k = k1 + first * k2``, transforms over ``j1``, roots of unity that depend on
     ``j2`` and ``k1``, and transforms over ``j2`` give the whole. (D. H. Bailey, FFTs in external or hierarchical
@@ -99,15 +99,15 @@ def _divisors(radix: int) -> list[int]:
 
 
 def scale_of(length: int, roots: int) -> float:
-    """What a transform is multiplied by that is divided by ``roots`` square roots of its length."""
+    """The factor of a transform that is divided by ``roots`` square roots of its length."""
     return (1.0, 1 / math.sqrt(length), 1 / length)[roots]
 
 
 def roots(numerators: npt.NDArray[np.int64], length: int) -> tuple[Doubles, Doubles]:
     """Cosines and sines of ``2 pi numerators / length``.
 
-    Angles are brought into the first eighth of the circle as integers, so that symmetric ones have the same digits.
-    Only additions, products and quotients are used, which are the same on every processor.
+    Angles are reduced to the first eighth of the circle in integer arithmetic, so that symmetric angles give the same
+    digits. Only additions, products and quotients are used, which give the same bits on every processor.
     """
     angle = 8 * (numerators % length)
     below = angle > 4 * length
@@ -125,7 +125,7 @@ def roots(numerators: npt.NDArray[np.int64], length: int) -> tuple[Doubles, Doub
 
 
 def _polynomial(x: Doubles, coefficients: tuple[float, ...]) -> Doubles:
-    """Horner's scheme; the highest power comes first."""
+    """Horner's scheme; the coefficient of the highest power is first."""
     result = np.full_like(x, coefficients[0])
     for coefficient in coefficients[1:]:
         result = result * x + coefficient
@@ -133,6 +133,6 @@ def _polynomial(x: Doubles, coefficients: tuple[float, ...]) -> Doubles:
 
 
 def root(numerator: int, length: int) -> tuple[float, float]:
-    """`roots` of one number."""
+    """`roots` of a single numerator."""
     cosine, sine = roots(np.array([numerator]), length)
     return float(cosine[0]), float(sine[0])

@@ -32,9 +32,10 @@ def _terms_of_frames(source: Shape, size: int, hop: int) -> list[AxisTerm]:
 
 
 def overlap_added(x: Array, hop: int, length: int) -> Array:
-    """The sum of frames in the last axis, which begin every ``hop`` elements along an axis of ``length``.
+    """The sum of overlapping frames, which are the last axis and begin every ``hop`` elements along an axis of
+    ``length``.
 
-    The terms of an element are added from the last frame that has it to the first one.
+    The terms of an element are added in the order from the last frame that contains it to the first one.
     """
     shape = x.node.shape
     rank, (count, size) = len(shape), shape[-2:]

@@ -9,8 +9,8 @@ from weft.graph.node import Shape
 
 
 class AxisTerm:
-    """Where an input's index along one axis comes from: ``start + step * index[axis] + inner_step * index[inner]``. A
-    term whose axis is None is left out."""
+    """The index of an input along one axis: ``start + step * index[axis] + inner_step * index[inner]``. A term whose
+    axis is None is left out."""
 
     __slots__ = ("axis", "inner", "inner_step", "start", "step")
 
@@ -54,7 +54,7 @@ def added(left: Term, right: Term) -> Term:
 
 
 def weighted(terms: Sequence[Term], weights: Sequence[int]) -> Term:
-    """The sum of terms times weights: a linear location in memory, say."""
+    """The sum of terms times weights, for example a location in memory."""
     total = ZERO
     for term, weight in zip(terms, weights, strict=True):
         total = added(total, scaled(term, weight))
@@ -62,7 +62,7 @@ def weighted(terms: Sequence[Term], weights: Sequence[int]) -> Term:
 
 
 def through_view(terms: Terms, axes: Sequence[AxisTerm]) -> Terms:
-    """The index of a view's input that belongs to an index of its output."""
+    """The index in a view's input of the element at an index of the view."""
     result = []
     for read in axes:
         term = Term(read.start) if read.axis is None else shifted(scaled(terms[read.axis], read.step), read.start)
@@ -71,7 +71,7 @@ def through_view(terms: Terms, axes: Sequence[AxisTerm]) -> Terms:
 
 
 def strides_through_view(axes: Sequence[AxisTerm], strides: Shape, rank: int) -> tuple[Shape, int]:
-    """Strides of a view whose axes the input's axes are read from, and the offset of its first element."""
+    """The strides of a view, from those of its input, and the offset of its first element."""
     result = [0] * rank
     offset = 0
     for read, stride in zip(axes, strides, strict=True):
@@ -84,7 +84,8 @@ def strides_through_view(axes: Sequence[AxisTerm], strides: Shape, rank: int) ->
 
 
 def squeezed(source: Shape, target: Shape) -> list[int | None] | None:
-    """For a reshape that only adds or drops axes of extent 1: the target axis of each source axis, else None."""
+    """For a reshape that only adds or drops axes of extent 1: the target axis of each source axis (None if dropped).
+    Else None."""
     positions = [axis for axis, extent in enumerate(target) if extent != 1]
     if [extent for extent in source if extent != 1] != [target[axis] for axis in positions]:
         return None
@@ -93,7 +94,7 @@ def squeezed(source: Shape, target: Shape) -> list[int | None] | None:
 
 
 def reshaped_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
-    """Strides that show the same memory under another shape, or None if there are none."""
+    """Strides with which the same memory has another shape, or None if there are none."""
     if 0 in target:
         return (0,) * len(target)
     old = [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]

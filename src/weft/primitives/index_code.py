@@ -30,17 +30,16 @@ def within(k: Any, index: int, low: int, high: int) -> int:
 
 
 def as_it_is(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
-    """An index of an axis of ``extent``, and whether it is one from 0 to ``count - 1``. A negative one counts from the
-    end."""
+    """An index into an axis of ``extent``, in which negative indices are replaced by those from the start, and whether
+    it is in 0 to ``count - 1``."""
     index = converted(k, found, dtypes.int64)
     meant = int(k.apply(p.from_front, index, k.index_value(Term(extent))))
     below = [converted(k, value, dtypes.uint64) for value in (meant, k.index_value(Term(count)))]
-    return meant, int(k.apply(p.less, *below))  # negative integers are large ones without a sign
+    return meant, int(k.apply(p.less, *below))  # as unsigned integers, negative ones are large
 
 
 def nearest(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
-    """An index of an axis of ``extent``, moved into 0 to ``count - 1``, and whether it was inside. A negative one
-    counts from the end."""
+    """As `as_it_is`, but the index is also moved into 0 to ``count - 1``. Returns it and whether it was inside."""
     index = converted(k, found, dtypes.int64)
     meant = k.apply(p.from_front, index, k.index_value(Term(extent)))
     moved = int(k.apply(p.clamp_index, meant, k.index_value(Term(count))))

@@ -1,5 +1,5 @@
-"""Operations that say which element of an input belongs to an index of the output, so that they can be part of a fused
-kernel: counting, padding, gathering."""
+"""Operations that map an index of the output to elements of inputs, such as counting, padding and gathering, so that
+they can be part of a fused kernel."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ __all__ = [
 
 
 class Indexed(Primitive):
-    """``element(k, index, node)`` gives the value at an index of the output, through the kernel builder ``k``:
+    """``element(k, index, node)`` returns the value at an index of the output, using the kernel builder ``k``:
 
-    ``k.read(position, index, where)`` an element of an input (only where a condition holds), ``k.number(n)`` a
-    run-time integer, ``k.index_value(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar code on
-    values. ``reads_anywhere`` says that where it reads is computed, so that it may as well be done in any order.
+    ``k.read(position, index, where)`` reads an element of an input (only where a condition holds), ``k.number(n)`` is
+    an integer known at run time, ``k.index_value(term)`` the value of an index, ``k.apply(primitive, *values)`` scalar
+    code on values. ``reads_anywhere``: the locations read are computed, so that no order of elements reads them faster
+    than another.
     """
 
     element: Callable[..., Any]
@@ -81,7 +82,7 @@ iota = Iota()
 
 
 def planned_zeros(shape: Shape, dtype: Dtype) -> Node:
-    """Zeros for the graph of a plan, to which no constant can be added any more."""
+    """Zeros for a planned graph, which no constant can be added to."""
     ones = (1,) * max(len(shape), 1)
     single = Node(iota, (), (ones, 0, dtype), ones, dtype, None)
     if shape:
@@ -90,14 +91,14 @@ def planned_zeros(shape: Shape, dtype: Dtype) -> Node:
 
 
 def planned_number(number: int, dtype: Dtype) -> Node:
-    """A number for the graph of a plan, from zero on. Code does not depend on it."""
+    """A non-negative number for a planned graph. Code does not depend on it."""
     counted = Node(iota, (), ((number + 1,), 0, dtype), (number + 1,), dtype, None)
     last = Node(p.slice_, (counted,), ((number,), (1,), (1,)), (1,), dtype, None)
     return Node(p.squeeze, (last,), ((0,),), (), dtype, None)
 
 
 class Pad(Indexed, Linear):
-    """``x`` with ``low`` elements before it and ``high`` behind it on each axis, all equal to the 0-d ``value``."""
+    """``x`` with ``low`` elements before it and ``high`` after it on each axis, all equal to the 0-d ``value``."""
 
     def __init__(self) -> None:
         Linear.__init__(self, "pad", ("low", "high"), _infer_pad, _transpose_pad, _batch_pad, _check_pad)
@@ -176,7 +177,7 @@ pad = Pad()
 from_front: Elementwise = Elementwise(
     "from_front", lambda L, index, extent: L.select(index < 0, index + extent, index), (None, None)
 )
-# An index outside of 0 to count - 1 moves to the nearest one inside.
+# An index outside of 0 to count - 1 becomes the nearest one inside.
 clamp_index: Elementwise = Elementwise(
     "clamp_index", lambda L, index, count: L.maximum(L.minimum(index, count - 1), 0), (None, None)
 )
@@ -186,8 +187,8 @@ class Gather(Indexed, Linear):
     """Slices of ``x`` at computed indices.
 
     ``indices[i]`` holds indices along ``axes[i]``; all have one shape. The result has that shape, then ``slice_sizes``
-    (one per axis of ``x``). Negative ones count from the end. One that is out of range is moved to the "nearest"
-    one inside, or, if ``outside`` is "nowhere", reads zeros.
+    (one per axis of ``x``). Negative indices count from the end. An index out of range becomes the "nearest" one inside
+    or, if ``outside`` is "nowhere", reads zeros.
     """
 
     reads_anywhere = True
@@ -200,8 +201,8 @@ class Gather(Indexed, Linear):
         return super().__call__(*operands, **{"outside": "nearest", **params})
 
     def lowered(self, node: Node) -> Node | None:
-        """What was converted from half precision is taken before, and then converted: what is gathered has to be in
-        memory."""
+        """A gather of an array converted from half precision reads the unconverted array, and converts the result: a
+        gather's input must be in memory."""
         x, *indices = node.inputs
         narrow: Node = p.before_conversion(x)
         if narrow is x:
@@ -235,14 +236,14 @@ def _infer_gather(
 
 
 def check_indices(name: str, indices: Sequence[Node]) -> None:
-    """Raise if indices are no integers, or of different shapes."""
+    """Raise unless indices are integers of equal shapes."""
     for index in indices:
         if not index.dtype.is_integer or not agree(index.shape, indices[0].shape):
             raise TypeError(f"{name}: bad indices {', '.join(describe(i.shape, i.dtype) for i in indices)}")
 
 
 def check_slices(name: str, x: Node, index: Node, sizes: Shape) -> None:
-    """Raise if slices of ``x`` are larger than it is, unless there are no indices and so no slices."""
+    """Raise if slices are larger than ``x``, unless there are no indices and so no slices."""
     for axis, (extent, size) in enumerate(zip(x.shape, sizes, strict=True)):
         if value_of(size) > value_of(extent) and not agree(index.size, 0):
             raise ValueError(f"[{name}] There are no slices of extent {size} along axis {axis} of shape {x.shape}.")

@@ -1,8 +1,8 @@
-"""Linear algebra on stacks of matrices: what routines compute as a whole.
+"""Linear algebra on stacks of matrices: operations that routines compute as a whole.
 
-A derivative is written once, as a tangent; the cotangent is its transpose (`Primitive.linear_jvp`). Matrices are the
-last two axes. Where a routine needs or gives matrices that are stored by columns, the primitive takes or gives their
-transposes, which for the functions in `weft.ops` are views.
+Each derivative is written once, as a tangent; cotangents use its transpose (`Primitive.linear_jvp`). Matrices are the
+last two axes. Where a routine reads or writes matrices stored by columns, the primitive has their transposes as inputs
+or results, which the functions in `weft.ops` make as views.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _rows_and_columns(x: Array) -> tuple[Array, Array]:
 
 
 def band(x: Array, upper: bool, strict: bool = False) -> Array:
-    """The upper or lower triangles of matrices, with zeros elsewhere; ``strict`` ones have no diagonal."""
+    """The upper or lower triangles of matrices, with zeros elsewhere, also on the diagonal if ``strict``."""
     row, column = _rows_and_columns(x)
     comparison = p.less if strict else p.less_equal
     kept = comparison(row, column) if upper else comparison(column, row)
@@ -105,8 +105,8 @@ _LARGEST_DECOMPOSED = 20_000
 
 
 def require_matrices(name: str, x: Node, square: bool, squares: bool = False) -> None:
-    """Refuse what is not a stack of matrices, or is too large for LAPACK's integers of 32 bits. ``squares`` says that
-    these count some times the square of the smaller extent."""
+    """Raise unless ``x`` is a stack of matrices whose extents fit LAPACK's 32-bit integers; with ``squares``, multiples
+    of the square of the smaller extent must fit, too."""
     if x.ndim < 2 or x.dtype not in DTYPES or (square and not agree(x.shape[-1], x.shape[-2])):
         raise ValueError(f"{name}: got {describe(x.shape, x.dtype)}")
     extents = values_of(x.shape[-2:])
@@ -138,9 +138,9 @@ class MatrixFunctions(Several):
 
 
 class Cholesky(MatrixFunction):
-    """The lower triangular L with ``A = L L^H``, from the lower triangle of A; or its adjoint, from the upper one.
+    """The lower triangular L with ``A = L L^H``, from the lower triangle of A; or its adjoint, from the upper triangle.
 
-    The derivative takes A for hermitian: with ``A = L L^H``, ``L^-1 dA L^-H = L^-1 dL + (L^-1 dL)^H``.
+    The derivative assumes that A is hermitian: with ``A = L L^H``, ``L^-1 dA L^-H = L^-1 dL + (L^-1 dL)^H``.
     """
 
     name = "cholesky"
@@ -167,7 +167,7 @@ class Inverse(MatrixFunction):
 
 
 class TriangularInverse(MatrixFunction):
-    """The inverses of one of the triangles of matrices."""
+    """The inverses of the upper or lower triangles of matrices."""
 
     name = "triangular_inverse"
     parameters = ("upper",)
@@ -180,7 +180,7 @@ class TriangularInverse(MatrixFunction):
 class _Solution(MatrixFunction):
     """X with ``A X = B`` or, if ``adjoint``, ``A^H X = B``. A is the first input, B the last one.
 
-    It is linear in B, so both modes are written: the transpose of one solution is the other one.
+    It is linear in B and both modes exist, because the transpose of one solution is the other one.
     """
 
     linear_jvp = False
@@ -203,7 +203,7 @@ class _Solution(MatrixFunction):
         return []
 
     def part(self, a: Array, **params: Any) -> Array:
-        """What counts of a change of A."""
+        """The part of a change of A that changes the solution."""
         return a
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
@@ -231,7 +231,7 @@ class _Solution(MatrixFunction):
         return super().vmap(inputs, axes, **params)
 
     def _more_columns(self, inputs: Sequence[Array], axis: int, **params: Any) -> tuple[Array, int]:
-        """Other right sides of the same matrices are more columns of these."""
+        """Mapped right sides of the same matrices become more columns."""
         last = inputs[0].node.ndim
         b = p.move_axis(inputs[-1], axis, last)
         *batch, columns, count = b.node.shape
@@ -240,14 +240,14 @@ class _Solution(MatrixFunction):
 
 
 def _all_but_first(node: Node, position: int, strides: Shape) -> bool:
-    """The routine does not read the first operand, whose factors it gets."""
+    """The routine gets the factors of the first operand and does not read the operand itself."""
     return position == 0 or row_major(node, position, strides)
 
 
 class SolveFactored(_Solution):
     """Solutions for matrices whose factors are known: ``solve_factored(a, factors, pivots, b)``.
 
-    The factors are those that `lu_factors` gives for ``a``, that is of its transpose. Only ``a`` and ``b`` have
+    ``factors`` are those that `lu_factors` gives for ``a``, which are those of its transpose. Only ``a`` and ``b`` have
     derivatives.
     """
 
@@ -265,7 +265,7 @@ class SolveFactored(_Solution):
 
 
 class SolveTriangular(_Solution):
-    """Solutions for the upper or lower triangle of ``a``; if ``unit``, with ones on its diagonal."""
+    """Solutions with the upper or lower triangle of ``a``, with ones on its diagonal if ``unit``."""
 
     name = "solve_triangular"
     parameters = ("upper", "adjoint", "unit")

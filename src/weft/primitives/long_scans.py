@@ -1,4 +1,4 @@
-"""Scans of long rows in one pass over memory, where blocks of threads tell each other what they found."""
+"""Scans of long rows in one pass over memory, in which blocks of threads pass totals to each other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ __all__ = ["long_cumprod", "long_cumsum"]
 
 
 class LongScan(Primitive):
-    """A `Scan` of the rows of a matrix, which is done in chunks.
-
-    Users have the scan: this is what a plan may do for it.
-    """
+    """A `Scan` of the rows of a matrix, computed in chunks. It replaces `Scan` in plans; users do not call it."""
 
     parameters = ("reverse", "inclusive")
     routine: Routine
@@ -33,13 +30,13 @@ class LongScan(Primitive):
         return inputs[0].shape, inputs[0].dtype
 
     def instead_of(self, node: Node) -> Node | None:
-        """What gives the result of the scan; None if that is not done in chunks of rows."""
+        """A node that gives the result of the scan; None if the scan is not cut into chunks along rows."""
         (x,), (axis, reverse, inclusive, _) = node.inputs, node.params
         if axis != node.ndim - 1 or chunk_for(node.shape, axis) != ROW_CHUNK:
             return None
         shape = product(node.shape[:-1]), node.shape[-1]
         matrix = p.reshape(p.wrap(x), shape=shape).node
-        rows = Node(self, (matrix,), (reverse, inclusive), shape, node.dtype, None)  # whichever stream is current here
+        rows = Node(self, (matrix,), (reverse, inclusive), shape, node.dtype, None)  # None: on the stream of the plan
         result: Node = p.reshape(p.wrap(rows), shape=node.shape).node
         return result
 

@@ -1,4 +1,4 @@
-"""What is made of matrices in graphs of plans, to which no constant can be added any more."""
+"""Operations on matrices for planned graphs, which no constant can be added to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def zeros(shape: Shape, dtype: Dtype) -> Array:
 
 
 def filled(number: int, like: Array) -> Array:
-    """A number everywhere."""
+    """An array like ``like`` in which every element is ``number``."""
     return p.fill(wrap(p.planned_number(number, like.node.dtype)), like.node.shape)
 
 
@@ -31,7 +31,7 @@ def part(x: Array, rows: int, columns: int) -> Array:
 
 
 def banded(x: Array, upper: bool, strict: bool = False) -> Array:
-    """The upper or lower triangles of matrices, with zeros elsewhere; ``strict`` ones have no diagonal."""
+    """The upper or lower triangles of matrices, with zeros elsewhere, also on the diagonal if ``strict``."""
     row, column = _rows_and_columns(x.node.shape)
     comparison = p.less if strict else p.less_equal
     kept = comparison(row, column) if upper else comparison(column, row)
@@ -43,12 +43,12 @@ def identities(shape: Shape, dtype: Dtype) -> Array:
 
 
 def failed(info: Array, shape: Shape) -> Array:
-    """For which matrices of a stack there is a code."""
+    """Which matrices of a stack have a code other than 0."""
     return p.reshape(p.not_equal(info, zeros(info.node.shape, info.node.dtype)), shape=shape)
 
 
 def has_zero_on_diagonal(x: Array) -> Array:
-    """For which square matrices."""
+    """Which square matrices have a zero on the diagonal."""
     *batch, n, _ = x.node.shape
     flat = p.reshape(x, shape=(*batch, n * n))
     first, steps = (0,) * (len(batch) + 1), (*[1] * len(batch), n + 1)
@@ -57,20 +57,20 @@ def has_zero_on_diagonal(x: Array) -> Array:
 
 
 def are_finite(x: Array) -> Array:
-    """Which matrices have no infinities and no NaN."""
+    """Which matrices contain no infinities and no NaN."""
     difference = p.subtract(x, x)
     last = x.node.ndim - 1
     return p.all_(p.equal(difference, zeros(x.node.shape, x.node.dtype)), axes=(last - 1, last))
 
 
 def spread(condition: Array, shape: Shape) -> Array:
-    """A condition of each matrix, or each vector, for all its elements."""
+    """A condition of each matrix or vector, repeated for its elements."""
     axes = tuple(range(condition.node.ndim, len(shape)))
     return p.broadcast(p.expand(condition, axes=axes), shape=shape)
 
 
 def spoiled(x: Array, condition: Array) -> Array:
-    """NaN in the matrices or vectors for which a condition holds."""
+    """``x`` with NaN in all matrices or vectors for which a condition holds."""
     nothing = zeros((), x.node.dtype)
     shape = x.node.shape
     return p.select(spread(condition, shape), p.fill(p.divide(nothing, nothing), shape), x)

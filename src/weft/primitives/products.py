@@ -23,11 +23,12 @@ __all__ = [
 ]
 
 DEPTH = 256
-"""Terms of a block. Sums are made in blocks, each in order: this number is part of what a product is."""
+"""Terms per block. Sums are computed in blocks, each in order, so the bits of results depend on this number."""
 
 
 class Bilinear(Primitive):
-    """Linear in each of two inputs; ``transposes`` gives the cotangent of each from that of the output."""
+    """Linear in each of two inputs; ``transposes`` has, for each, the function that computes its cotangent from the
+    output's."""
 
     transposes: tuple[Any, Any]
 
@@ -50,7 +51,8 @@ MOST_BATCH_AXES = 6
 
 
 def leading(shape: Shape, strides: Shape) -> tuple[int, int] | None:
-    """Whether a matrix is stored by columns (1) or by rows (0), and the distance between these; None for neither."""
+    """Whether a matrix is stored by rows (0) or by columns (1), and the distance between rows or columns; None if
+    neither."""
     (rows, columns), (down, across) = shape, strides
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
         return 0, max(down if rows > 1 else columns, columns, 1)
@@ -77,8 +79,8 @@ def matrix_transpose(x: Array) -> Array:
 class Matmul(Bilinear):
     """Products of the matrices in the last two axes: ``(..., M, K)`` and ``(..., K, N)`` give ``(..., M, N)``.
 
-    ``precision`` is that of `get_matmul_precision` where a product is called, and part of its node where it matters.
-    Derivatives have that of the product.
+    ``precision`` is that of `get_matmul_precision` when the product is called; nodes store it for dtypes that it
+    affects. Derivatives use that of the product.
     """
 
     name = "matmul"
@@ -117,8 +119,8 @@ class Matmul(Bilinear):
         return (*a.shape[:-1], b.shape[-1]), a.dtype
 
     def lowered(self, node: Node) -> Node | None:
-        """Half precision is multiplied as float32 and rounded once, small integers are as ones of 32 bits; sums of no
-        products are zeros. Operands that were converted from half precision are read as they were before."""
+        """Half precision is multiplied as float32 and rounded once, small integers as 32-bit ones; sums without terms
+        are zeros. Operands converted from half precision are read unconverted."""
         shape, dtype = node.shape, node.dtype
         if node.inputs[0].shape[-1] == 0:
             return p.planned_zeros(shape, dtype)
@@ -132,8 +134,8 @@ class Matmul(Bilinear):
         return Node(p.cast, (product,), (dtype,), shape, dtype, None)
 
     def swapped(self, node: Node) -> Node | None:
-        """The product of the transposed operands in the other order, which sums the same products in the same order.
-        None for complex numbers: both products of an imaginary part would change places."""
+        """The product of the transposed operands in reverse order, which sums the same products in the same order. None
+        for complex numbers, for which the two products of the imaginary part would change places."""
         if node.dtype.is_complex:
             return None
         last = node.ndim - 1
@@ -151,7 +153,7 @@ class Matmul(Bilinear):
         return self(*p.batch_first(inputs, axes), **params), 0
 
     def _stacked_rows(self, a: Array, b: Array, **params: Any) -> Array:
-        """Many matrices times one, as a single product of all their rows."""
+        """Several matrices times a single one, as one product of all their rows."""
         size, rows, inner = a.node.shape
         product = self(p.reshape(a, shape=(size * rows, inner)), b, **params)
         return p.reshape(product, shape=(size, rows, b.node.shape[1]))

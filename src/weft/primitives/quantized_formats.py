@@ -1,4 +1,4 @@
-"""The formats of quantised numbers: which groups share a scale, how words hold codes, what these stand for."""
+"""The formats of quantised numbers: which numbers share a scale, how words hold codes, and what codes stand for."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from weft.primitives.untrusted import check_word, require
 __all__ = ["float8_values"]
 
 WORD = 32
-"""Bits of a word. Codes fill words from the lowest bit; where 32 is no multiple of theirs, some cross into the next."""
+"""Bits of a word. Codes fill words from the lowest bit; if their size does not divide 32, some codes are in two
+words."""
 
 POWER_BIAS = 127
 POWER_NAN = 0xFF
 FLOAT8_NAN = 0x7F
 _LARGEST = {4: 6.0, 8: 448.0}
-"""The largest 4-bit and 8-bit floating numbers."""
+"""The largest finite numbers of the 4-bit and 8-bit floating formats."""
 
 
 class Choices(NamedTuple):
-    """The sizes of groups and numbers of bits that a mode has, the usual one first."""
+    """The group sizes and numbers of bits of a mode, the default first."""
 
     group_sizes: tuple[int, ...]
     bits: tuple[int, ...]
@@ -43,9 +44,9 @@ class QuantizedFormat(NamedTuple):
     """How numbers are quantised: ``group_size`` neighbours along the last axis share a scale, and each is a code of
     ``bits`` bits.
 
-    ``affine``: codes are whole numbers, there are biases, and scales and biases are of the dtype of what was quantised.
-    Otherwise codes are floating numbers of 4 (e2m1) or 8 (e4m3) bits, and scales bytes: powers of two (e8m0) for the
-    ``mx`` formats, e4m3 for ``nvfp4``.
+    ``affine``: codes are integers, there are biases, and scales and biases have the dtype of the quantised array.
+    Otherwise codes are floating-point numbers of 4 (e2m1) or 8 (e4m3) bits, and scales are bytes: powers of two (e8m0)
+    in the ``mx`` formats, e4m3 in ``nvfp4``.
     """
 
     mode: str
@@ -63,7 +64,7 @@ class QuantizedFormat(NamedTuple):
 
     @property
     def global_scale(self) -> bool:
-        """Whether one more scale, of all groups, may be given."""
+        """Whether there may be one more scale, of the whole array."""
         return self.mode == "nvfp4"
 
     @property
@@ -72,16 +73,17 @@ class QuantizedFormat(NamedTuple):
         return _LARGEST[self.bits]
 
     def shape(self, words: Shape) -> Shape:
-        """The shape of the numbers of which an array of words has the codes."""
+        """The shape of the numbers whose codes are in an array of words."""
         return (*words[:-1], words[-1] * WORD // self.bits)
 
     def in_groups(self, x: Array) -> Array:
-        """An array with its last axis cut into groups."""
+        """An array with its last axis split into groups."""
         *outer, count = x.node.shape
         return p.reshape(x, shape=(*outer, count // self.group_size, self.group_size))
 
     def fits(self, words: Node, scales: Node, biases: Node | None, dtype: Dtype) -> bool:
-        """Whether nodes are the parts of quantised matrices, of numbers in (or rounded from) float32 or float64."""
+        """Whether nodes are the parts of quantised matrices whose numbers are float32 or float64, or were rounded from
+        these."""
         *outer, wide = self.shape(words.shape)
         numbers = scales.dtype.is_floating and scales.dtype.size <= max(dtype.size, 4)
         return (
@@ -94,18 +96,18 @@ class QuantizedFormat(NamedTuple):
         )
 
     def check(self) -> None:
-        """Raise if there is no such format."""
+        """Raise if there is no format with these settings."""
         check_word(self.mode, MODES)
         require(self.bits in MODES[self.mode].bits, "there is no such number of bits")
         require(self.group_size in MODES[self.mode].group_sizes, "there is no such group size")
 
     def codes(self, words: Array, like: Array, dtype: Dtype) -> Array:
-        """The codes that words hold along the last axis as numbers, without their scales, which are ``like`` these."""
+        """The codes in words along the last axis as numbers that are not scaled; ``like`` are the scales."""
         scales = [p.full(like.node.shape, 1, dtype), *([p.full(like.node.shape, 0, dtype)] if self.affine else [])]
         return p.dequantize(words, *scales, **self._asdict(), dtype=dtype)
 
     def scale_values(self, scales: Array, dtype: Dtype) -> Array:
-        """Scales as numbers, also those of floating formats, which are bytes."""
+        """Scales as numbers, also those that are stored as bytes."""
         if scales.node.dtype.is_floating:
             return scales if scales.node.dtype is dtype else p.cast(scales, dtype=dtype)
         values = _power_values(scales) if self.powers else float8_values(scales)
@@ -114,14 +116,14 @@ class QuantizedFormat(NamedTuple):
 
 def rounds_once(scales: Dtype) -> bool:
     """Whether numbers of affine formats are rounded once, by a fused multiply-add. With scales of half precision the
-    products are exact anyway, unless they are beyond the largest float32, and one operation is faster than two."""
+    products are exact in float32 unless they overflow, and one operation is faster than two."""
     return scales.size == 2
 
 
 def float8_values(codes: Array) -> Array:
     """The numbers (float32) of bytes that hold 8-bit floating numbers (e4m3)."""
     size = p.cast(p.bitwise_and(codes, 0x7F), dtype=dtypes.uint16)
-    # The same number as a float16, whose exponents are 8 larger.
+    # The same number as a float16, in which exponents are larger by 8.
     value = p.reinterpret(p.left_shift(size, 7), dtype=dtypes.float16)
     value = p.cast(value, dtype=dtypes.float32) * 256.0
     value = p.select(p.equal(size, FLOAT8_NAN), p.full(codes.node.shape, float("nan"), dtypes.float32), value)
@@ -131,7 +133,7 @@ def float8_values(codes: Array) -> Array:
 def _power_values(codes: Array) -> Array:
     """The powers of two (float32) that codes (uint8, e8m0) stand for."""
     wide = p.cast(codes, dtype=dtypes.uint32)
-    # The exponents of float32, but for the lowest, which is a subnormal number there, and NaN.
+    # Codes are the exponents of float32, except for the smallest one, which gives a subnormal number, and NaN.
     shape = codes.node.shape
     bits = p.select(p.equal(wide, 0), p.full(shape, 1 << 22, dtypes.uint32), wide << 23)
     bits = p.select(p.equal(wide, POWER_NAN), p.full(shape, 0x7FC00000, dtypes.uint32), bits)

@@ -1,4 +1,4 @@
-"""Products with quantised matrices, which a routine computes without making the matrix as a whole."""
+"""Products with quantised matrices, computed by a routine that never has the whole unquantised matrix in memory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _DTYPES = (dtypes.float32, dtypes.float64)
 
 
 class _Operands(NamedTuple):
-    """The inputs by name, as nodes, handles or whatever belongs to them; in affine modes there are biases, and an index
-    if there is a stack of matrices."""
+    """The inputs by name, as nodes, handles or anything that corresponds to them. Affine modes have biases; a stack of
+    matrices has an index."""
 
     x: Any
     words: Any
@@ -35,7 +35,7 @@ class _Operands(NamedTuple):
 
     @property
     def matrix(self) -> list[Any]:
-        """What makes up the quantised matrices."""
+        """The parts of the quantised matrices."""
         return [part for part in (self.words, self.scales, self.biases) if part is not None]
 
     def inputs(self) -> list[Any]:
@@ -55,7 +55,7 @@ def _merged(x: Array) -> Array:
 
 
 def _chosen(x: Array, index: Array) -> Array:
-    """The entries of a stack that an index chooses."""
+    """The entries of a stack at an index."""
     found = p.gather(x, index, axes=(0,), slice_sizes=(1, *x.node.shape[1:]))
     return p.squeeze(found, axes=(1,))
 
@@ -68,9 +68,9 @@ class QuantizedMatmul(Primitive):
     """``x @ w.T``, or ``x @ w`` if not ``transpose``, with a matrix ``w`` of codes: ``(M, K)`` and words of ``(N, K)``
     or ``(K, N)`` codes give ``(M, N)``.
 
-    Of a stack ``(E, N, K)`` an index ``(B,)`` chooses the matrix for each one of ``x``, ``(B, M, K)``; an index out of
-    range stands for the nearest one. The product is that of `matmul` with the numbers that `dequantize` gives in the
-    dtype of ``x``, float32 or float64.
+    From a stack ``(E, N, K)``, an index ``(B,)`` chooses the matrix for each matrix of ``x``, ``(B, M, K)``; an index
+    out of range becomes the nearest one. The product is that of `matmul` with the numbers of `dequantize` in the dtype
+    of ``x``, float32 or float64.
     """
 
     name = "quantized_matmul"
@@ -107,11 +107,11 @@ class QuantizedMatmul(Primitive):
         return (*x.shape[:-1], columns), x.dtype
 
     def lowered(self, node: Node) -> Node | None:
-        """Sums of no products are zeros."""
+        """Sums without terms are zeros."""
         return p.planned_zeros(node.shape, node.dtype) if node.inputs[0].shape[-1] == 0 else None
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
-        """The product is linear in ``x``, and in scales and biases together."""
+        """The result is linear in ``x``, and in scales and biases together."""
         affine = params["mode"] == "affine"
         named, moved = _named(inputs, affine), _named(tangents, affine)
         total = None if moved.x is None else self(*named._replace(x=moved.x).inputs(), **params)
@@ -149,7 +149,7 @@ class QuantizedMatmul(Primitive):
         x = with_batch(named.x, mapped.x, 0, size)
         if named.index is None:
             if all(axis is None for axis in axes[1:]):
-                # Many matrices times one: all their rows are one matrix.
+                # Several matrices times a single one: their rows become one matrix.
                 out = self(*named._replace(x=_merged(x)).inputs(), **params)
                 return p.reshape(out, shape=(*x.node.shape[:2], out.node.shape[-1])), 0
             index = p.iota(shape=(size,), axis=0, dtype=dtypes.int64)
@@ -169,8 +169,8 @@ quantized_matmul = QuantizedMatmul()
 
 
 def rounded_product(node: Node) -> Node | None:
-    """An ordinary product in place of one with a quantised matrix, whose numbers are rounded to the half precision that
-    ``x`` was converted from. None if it was not, or if an index chooses matrices."""
+    """An ordinary product in place of a quantised one, with the matrix's numbers rounded to the half precision from
+    which ``x`` was converted. None if ``x`` was not converted, or if an index chooses matrices."""
     kind, transpose = _split(node.keywords)
     named = _named(node.inputs, kind.affine)
     x = p.before_conversion(named.x)
@@ -190,7 +190,8 @@ def _with_batch(parts: Sequence[Array], axes: Sequence[int | None], size: AnyExt
 
 
 def _sums(groups: Array, like: Array, index: Array | None) -> Array:
-    """Sums over groups, for scales or biases: added up for those that an index chooses several times."""
+    """Sums over groups, for scales or biases; an entry that an index chooses several times gets the sum of all of
+    these."""
     total = p.sum(groups, axes=(groups.node.ndim - 1,))
     if index is not None:
         zeros = p.full(like.node.shape, 0, total.node.dtype)

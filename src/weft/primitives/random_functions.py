@@ -1,7 +1,8 @@
-"""Functions that random numbers are made with, by the formulas of MLX on Linux, so that they have its bits.
+"""Functions for random numbers, computed by the formulas that MLX uses on Linux, so that random numbers have MLX's
+bits.
 
-Each is for the arguments that occur there, and the public function of that name is more accurate. In float64, for which
-MLX has no random numbers, they are the public functions.
+Each is only for the arguments that occur there, and less accurate than the public function of that name. In float64, in
+which MLX has no random numbers, the public functions are used.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ __all__ = ["random_erf", "random_erfinv", "random_exp", "random_log", "random_lo
 INFINITY = float("inf")
 LN2 = 0.6931471805599453
 
-# logf of Arm's "Optimized Routines" (2018), which is that of glibc since 2.28: 16 parts of the octave from 0.699 on.
-# For a number c in the middle of each 1 / c and log(c), then the coefficients of (log(1 + r) - r) / r^2.
+# logf of Arm's "Optimized Routines" (2018), which is also that of glibc since 2.28: it cuts the octave from 0.699 on
+# into 16 parts. For a number c in the middle of each there are 1 / c and log(c); the polynomial is that of
+# (log(1 + r) - r) / r^2.
 LOG_START = 0x3F330000
 LOG_INVERSES = (
     *(1.398907162146528, 1.3403141896637998, 1.286432210124115, 1.2367150214269895),
@@ -58,7 +60,7 @@ ERF_POLYNOMIAL = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829
 
 # exp2f of Cephes (S. Moshier, 1992)
 LOG2_E = 1.442695
-SHIFTER = 1.5 * 2.0**23  # adding it to a small whole number leaves that in the lowest bits
+SHIFTER = 1.5 * 2.0**23  # added to a small integer, it leaves the integer in the lowest bits
 EXP2_POLYNOMIAL = (
     *(1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2),
     *(2.402264791363012e-1, 6.931472028550421e-1, 1.0),
@@ -79,13 +81,13 @@ def _positive_log(L: Any, x: Any) -> Any:
 
 
 def _log(L: Any, x: Any) -> Any:
-    """Of normal positive numbers, zero, infinity and NaN."""
+    """``log(x)`` for normal positive numbers, zero, infinity and NaN."""
     y = L.select(x < INFINITY, _positive_log(L, x), x)
     return L.select(L.equal(x, 0.0), -INFINITY, y)
 
 
 def _log1p(L: Any, x: Any) -> Any:
-    """From -1 (excluded) to 0: with ``1 + x = 2^k (1 + f)`` it is ``k ln 2 + log(1 + f)``."""
+    """``log(1 + x)`` for x from -1 (excluded) to 0: with ``1 + x = 2^k (1 + f)`` it is ``k ln 2 + log(1 + f)``."""
     total = x + 1.0
     lost = (x - (total - 1.0)) / total
     bits = L.bitcast(total, dtypes.int32)
@@ -108,7 +110,7 @@ def _log1p(L: Any, x: Any) -> Any:
 
 
 def _exp_of_negative(L: Any, x: Any) -> Any:
-    """``2^n 2^f`` with ``x log2(e) = n + f``, zero where ``2^n`` is below the normal numbers; of numbers up to 0."""
+    """``exp(x)`` for x up to 0: ``2^n 2^f`` with ``x log2(e) = n + f``; zero where ``2^n`` would be subnormal."""
     power = x * LOG2_E
     power = L.select(power < -127.0, -127.0, power)
     n = L.floor(power + 0.5)
@@ -123,7 +125,7 @@ def _erf(L: Any, x: Any) -> Any:
 
 
 def _erfinv(L: Any, x: Any) -> Any:
-    """From -1 to 1."""
+    """The inverse of ``erf`` from -1 to 1."""
     rest = L.fma(x, -x, 1.0)
     t = L.select(L.equal(rest, 0.0), -INFINITY, _positive_log(L, rest))
     central, tail = (L.polynomial(t, coefficients) for coefficients in (ERFINV_CENTRAL, ERFINV_TAIL))
@@ -131,7 +133,7 @@ def _erfinv(L: Any, x: Any) -> Any:
 
 
 def _random_function(public: Elementwise, formula: Callable[[Any, Any], Any]) -> Elementwise:
-    """``public`` by another formula in all dtypes but float64, with its derivative."""
+    """``public`` by another formula for all dtypes but float64, with the derivative of ``public``."""
 
     def lanes(L: Any, x: Any) -> Any:
         return public.lanes(L, x) if x.dtype is dtypes.float64 else formula(L, L.convert(x, dtypes.float32))

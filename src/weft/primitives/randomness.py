@@ -24,7 +24,7 @@ _PARITY = 0x1BD11BDA
 
 
 def threefry(L: Any, key0: Any, key1: Any, count0: Any, count1: Any) -> tuple[Any, Any]:
-    """The two words that belong to a key of two words and a counter of two words, all uint32."""
+    """The two output words for a key of two words and a counter of two words, all uint32."""
     keys = (key0, key1, key0 ^ key1 ^ _PARITY)
     x, y = count0 + key0, count1 + key1
     for block in range(5):
@@ -38,9 +38,11 @@ def threefry(L: Any, key0: Any, key1: Any, count0: Any, count1: Any) -> tuple[An
 
 
 def _word_lanes(L: Any, key0: Any, key1: Any, index: Any, half: Any, total: Any) -> Any:
-    """The 32-bit word at ``index`` of ``total``: the first ``half`` are first outputs, the others second ones.
+    """The 32-bit word at ``index`` of ``total`` words: the first ``half`` words are first outputs, the rest second
+    outputs.
 
-    The counters 0, 1, ... are paired as ``(i, i + half)``; where ``i + half`` is not below ``total``, 0 stands for it.
+    The counters 0, 1, ... are paired as ``(i, i + half)``; if ``i + half`` is ``total`` or more, 0 is used in its
+    place.
     """
     is_second = index >= half
     count0 = L.select(is_second, index - half, index)
@@ -51,7 +53,7 @@ def _word_lanes(L: Any, key0: Any, key1: Any, index: Any, half: Any, total: Any)
 
 
 def _word_pair(L: Any, key0: Any, key1: Any, index: Any, half: Any, total: Any) -> tuple[Any, Any]:
-    """The words at ``index`` and ``index + half``, which there are."""
+    """The words at ``index`` and ``index + half``, if both exist."""
     return threefry(L, key0, key1, L.convert(index, dtypes.uint32), L.convert(index + half, dtypes.uint32))
 
 

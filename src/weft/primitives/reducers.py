@@ -1,4 +1,4 @@
-"""What folds are made of: the scalar code of one, and the primitives that only plans have, which fold parts of it."""
+"""The scalar code of reductions, and the primitives of planned graphs that fold parts of a reduction."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Accumulator = tuple[Any, ...]
 
 
 class Quick(NamedTuple):
-    """A ``merge`` of two numbers, each the only accumulator, that takes less time. What it comes to in the end is right
-    if ``holds`` is true of that."""
+    """A faster ``merge`` of two numbers, each the only accumulator. Its final result is right if ``holds`` is true of
+    it."""
 
     holds: Callable[..., Any]
     merge: Callable[..., Any]
@@ -26,12 +26,11 @@ class Quick(NamedTuple):
 class Reducer:
     """The scalar code of a reduction, as a monoid on tuples of values.
 
-    ``identity(dtype)`` gives the dtypes and first values of the accumulators, ``lift(L, x, index)`` makes a tuple of an
-    element (``index`` is its index along the reduced axis, int64), ``merge(L, a, b)`` joins two, ``finish(L, a,
-    dtype)`` gives the result. If it is ``ordered``, ``a`` has to come before ``b``; only scans may be. If it is
-    ``sequential``, ``b`` has to be a single element, because results depend on what is joined first; only scans may be.
-    If it ``regroups`` elements of a dtype, it does not matter which neighbours are joined first. ``quick`` is another
-    way to join float32 numbers.
+    ``identity(dtype)`` gives the dtypes and initial values of the accumulators, ``lift(L, x, index)`` makes
+    accumulators of one element (``index`` is its int64 index along the reduced axis), ``merge(L, a, b)`` combines two,
+    ``finish(L, a, dtype)`` gives the result. ``ordered``: ``a`` must come before ``b``. ``sequential``: ``b`` must be a
+    single element, because results depend on the grouping. Only scans may be ordered or sequential.
+    ``regroups(dtype)``: elements may be grouped in any way. ``quick`` is a faster way to merge float32 numbers.
     """
 
     def __init__(
@@ -57,19 +56,19 @@ class Reducer:
         self.quick = quick
 
     def start(self, L: Any, dtype: Dtype) -> Accumulator:
-        """The first values of the accumulators."""
+        """The initial values of the accumulators."""
         return tuple([L.constant(value, part) for part, value in self.identity(dtype)])
 
     def of_nothing(self, L: Any, dtype: Dtype, result: Dtype) -> Any:
-        """The result where there are no elements of ``dtype``."""
+        """The result for no elements of ``dtype``."""
         return self.finish(L, self.start(L, dtype), result)
 
 
 class OfElements(Elementwise):
-    """A reduction of a few elements, each an input of its own, in the order in which a `Reduction` would join them.
+    """A reduction of a few elements, each of which is an input, in the same order as in a `Reduction`.
 
-    ``lanes`` is the extent of the last axis, at most 16, if it is reduced: the elements of each lane are joined one
-    after the other, and then the lanes in halves. It is 1 otherwise.
+    ``lanes`` is the extent of the last axis, at most 16, if it is reduced, else 1: the elements of each lane are merged
+    one after the other, and then the lanes in halves.
     """
 
     parameters = ("lanes",)
@@ -82,8 +81,8 @@ class OfElements(Elementwise):
         reducer, dtype = self.reducer, elements[0].dtype
         lifted = [reducer.lift(L, x, L.constant(index, dtypes.int64)) for index, x in enumerate(elements)]
         if len(lifted) > 1:
-            # Each lane of a reduction begins with the identity. For real numbers once is enough: a sum that begins with
-            # zero is never -0, and added to anything else zero changes nothing.
+            # In a reduction each lane begins with the identity. For real numbers it is enough to begin once: a sum that
+            # begins with zero is never -0, and adding zero to anything else changes nothing.
             start = reducer.start(L, dtype)
             for lane in range(lanes if dtype.is_complex else 1):
                 lifted[lane] = reducer.merge(L, start, lifted[lane])
@@ -99,9 +98,9 @@ class OfElements(Elementwise):
 
 
 class ChunkTotals(Primitive):
-    """The elements along ``axis`` joined in chunks of ``size``, of which the last may have fewer.
+    """Elements along ``axis`` merged in chunks of ``size``; the last chunk may have fewer.
 
-    A node is the accumulator ``part`` of them, which is not rounded. ``reverse`` is the direction of an ordered
+    A node is the accumulator ``part`` of each chunk, which is not rounded. ``reverse`` is the direction of an ordered
     scan.
     """
 
@@ -120,7 +119,7 @@ class ChunkTotals(Primitive):
         return int(node.params[1])
 
     def manner(self, node: Node) -> dict[str, Any]:
-        """What is computed, and in which direction."""
+        """What is computed, and in which direction, for generated code."""
         return {"part": node.params[2], "reverse": node.params[3]}
 
 
@@ -131,12 +130,12 @@ class Folding(Primitive):
     reducer: Reducer
 
     def manner(self, node: Node) -> dict[str, Any]:
-        """What generated code has to know besides the elements."""
+        """The parameters that generated code needs."""
         return {}
 
 
 class JoinedTotals(Folding):
-    """The totals of chunks folded into one, whose inputs are all accumulators of a reduction of dtype ``of``."""
+    """Totals of chunks folded into one. The inputs are the accumulators of a reduction of dtype ``of``."""
 
     parameters = ("axes", "of")
 

@@ -1,11 +1,11 @@
 """Reductions over axes.
 
-The order of a floating-point sum is fixed by the logical shape alone, whatever the memory layout, the fusion, the
-threads or the vector width. Over a last axis: 16 virtual lanes take every 16th element, and are added in halves at the
-end; of long rows chunks are added first. Over other axes: one element after the other; along one axis of 512 elements
-and more, parts of 256 are added first. Many elements with few results: in parts. Sums and products are accumulated in
-float64 and rounded once. That is as fast as in float32: float64 lanes take twice as many vectors, but each addition
-waits for the one before in its vector, and those of different vectors overlap.
+The order of a floating-point sum depends on the logical shape alone, not on the memory layout, fusion, threads or
+vector width. Along a last axis, 16 virtual lanes each take every 16th element and are added in halves at the end; long
+rows are cut into chunks that are added first. Along other axes, one element is added after the other; along a single
+axis of 512 elements or more, parts of 256 are added first. Many elements with few results are added in parts. Sums and
+products are accumulated in float64 and rounded once, which is as fast as float32: float64 lanes take twice as many
+vectors, but each addition waits for the previous one in its vector, and additions in different vectors overlap.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from weft.primitives.untrusted import check_inputs, require
 
 __all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
 
-# A reduction of at least PARTED_SIZE elements to too few results for many threads is done in parts: to fewer than
-# FEW_ROWS along rows, than FEW_LANES across them, and than FEW_FOLDS if each folds LONG_FOLD elements of several axes,
-# for which a GPU has threads. So are all that fold more than LONGEST_FOLD. The results of parts are folded in parts if
-# they are at least PARTED_AGAIN.
+# A reduction of at least PARTED_SIZE elements is computed in parts if it has too few results for many threads: fewer
+# than FEW_ROWS if the last axis is reduced, fewer than FEW_LANES if not, or fewer than FEW_FOLDS if each folds
+# LONG_FOLD elements of several axes (a GPU has threads for these). So is one that folds more than LONGEST_FOLD elements
+# into each result. Results of parts are folded in parts if they are at least PARTED_AGAIN.
 PARTED_SIZE = 1 << 18
 PARTED_AGAIN = 1 << 13
 FEW_ROWS = 16
 FEW_LANES = 1 << 14
 FEW_FOLDS, LONG_FOLD, LONGEST_FOLD = 1 << 12, 1 << 16, 1 << 20
 
-# Elements of a part: of rows of memory, of elements in other rows than their neighbours, and of the latter's results.
+# Elements of a part if the last axis is reduced; if it is not; and if the results of such parts are reduced again.
 ROW_PART = 1 << 14
 LANES_PART = 1 << 8
 LANES_AGAIN = 1 << 5
 PARTED_SWEEP = 2 * LANES_PART
-"""Along one axis that is not the last one, a kernel folds so many elements and more in parts of `LANES_PART`."""
+"""A kernel folds an axis that is not the last one in parts of `LANES_PART` from this many elements on."""
 SHORTER = 8
-"""A part of several axes may have so many times fewer, if that divides an axis."""
+"""A part of several axes may be smaller by this factor if it then divides an axis."""
 
 
 class Reduction(Folding):
@@ -79,8 +79,8 @@ class Reduction(Folding):
         return self.reducer.of_nothing(L, x.dtype, self.result(x.dtype))
 
     def lowered(self, node: Node) -> Node | None:
-        """An elementwise operation if all axes have extent 1, or one has none; few long sums are cut into parts; else
-        None."""
+        """An elementwise operation if all reduced axes have extent 1; zeros or other constants if one has extent 0;
+        several reductions in parts if there are few long sums; else None."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
         if any(x.shape[axis] == 0 for axis in axes):
             return Node(self.no_elements, (p.planned_zeros(shape, x.dtype),), (), shape, dtype, None)
@@ -94,21 +94,21 @@ class Reduction(Folding):
         return self._finished(node, self._in_parts(x, axes, PARTED_SIZE))
 
     def in_parts(self, node: Node) -> Node | None:
-        """A reduction along one axis that is folded in parts, as one of each part and one of their results; None if
-        there are many results in any case."""
+        """A reduction along one axis that is folded in parts, as a reduction of each part and one of the results; None
+        if the number of results is large anyway."""
         x, axes = node.inputs[0], node.params[0]
         if len(axes) != 1 or axes[0] == x.ndim - 1 or x.shape[axes[0]] < PARTED_SWEEP:
             return None
         return self._finished(node, self._in_parts(x, axes, PARTED_SWEEP))
 
     def _finished(self, node: Node, total: Node | None) -> Node | None:
-        """A total in the dtype of a node."""
+        """A total converted to the dtype of a node."""
         if total is None or total.dtype is node.dtype:
             return total
         return Node(p.cast, (total,), (node.dtype,), node.shape, node.dtype, None)
 
     def unrolled(self, node: Node) -> Node:
-        """An elementwise operation of slices of the input, one for each element that is joined."""
+        """An elementwise operation on slices of the input, one for each element that is reduced."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
         sizes = tuple([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
         last = max((axis for axis, extent in enumerate(x.shape) if extent != 1), default=None)
@@ -120,8 +120,8 @@ class Reduction(Folding):
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
     def _in_parts(self, x: Node, axes: Sequence[int], least: int, again: bool = False) -> Node | None:
-        """The reduction of each part, and then that of their results, which are not rounded in between; None if it is
-        not done in parts, as with fewer than ``least`` elements. ``again``: ``x`` are such results."""
+        """The reductions of the parts, and of their unrounded results; None if it is not done in parts, for example
+        with fewer than ``least`` elements. ``again``: ``x`` consists of such results."""
         wide, parts = self.partial(x.dtype), self.reducer.identity(x.dtype)
         if not _has_few_results(x.shape, axes, least):
             return None
@@ -141,19 +141,19 @@ class Reduction(Folding):
         )
 
     def _joined_chunks(self, x: Node, axis: int, size: int) -> Node:
-        """The result of all chunks along an axis, each of which comes to several accumulators."""
+        """The result from all chunks along an axis, for reductions with several accumulators."""
         totals = tuple([self._chunks(x, axis, size, part) for part in range(len(self.reducer.identity(x.dtype)))])
         shape = (*x.shape[:axis], *x.shape[axis + 1 :])
         return Node(self.joined, totals, ((axis,), x.dtype), shape, self.result(x.dtype), None)
 
     def _chunks(self, x: Node, axis: int, size: int, part: int = 0) -> Node:
-        """An accumulator of chunks along an axis, of which the last may be shorter."""
+        """One accumulator of the chunks along an axis; the last chunk may be shorter."""
         shape = (*x.shape[:axis], -(-x.shape[axis] // size), *x.shape[axis + 1 :])
         dtype, _ = self.reducer.identity(x.dtype)[part]
         return Node(self.totals, (x,), (axis, size, part, False), shape, dtype, None)
 
     def _boxes(self, x: Node, axes: Sequence[int], axis: int, inner: int, wide: Dtype) -> Node:
-        """The results of ``inner`` elements of an axis, with the axes behind it that are reduced."""
+        """The reductions of ``inner`` elements of an axis together with the reduced axes behind it."""
         if wide is not x.dtype:
             x = Node(p.cast, (x,), (wide,), x.shape, wide, None)
         folded = [a for a in axes if a > axis]
@@ -210,8 +210,8 @@ def _has_few_results(shape: Shape, axes: Sequence[int], least: int) -> bool:
 
 
 def cut_of(shape: Shape, axes: Sequence[int], size: int) -> tuple[int, int]:
-    """The axis to cut so that parts have about ``size`` elements, and how many of its elements a part has: any number
-    if there is one axis, else one that divides its extent."""
+    """The axis to cut so that parts have about ``size`` elements, and how many of its elements are in a part: any
+    number if it is the only axis, else a divisor of its extent."""
     for position, axis in reversed(list(enumerate(axes))):
         extent = shape[axis]
         if extent > size:
@@ -231,17 +231,17 @@ def spread(reduced: Array, like: Array, axes: Sequence[int]) -> Array:
 
 
 def register_dtype(dtype: Dtype) -> Dtype:
-    """The dtype that elements are compared in."""
+    """The dtype in which elements are compared."""
     return dtypes.float32 if dtype in (dtypes.float16, dtypes.bfloat16) else dtype
 
 
 def accumulator_dtype(dtype: Dtype) -> Dtype:
-    """The dtype that elements are accumulated in."""
+    """The dtype in which elements are accumulated."""
     return dtypes.float64 if dtype.is_floating else dtype
 
 
 def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
-    """A sum or product; that of complex numbers is accumulated as two real numbers."""
+    """A sum or product; for complex numbers, the accumulators are two real numbers."""
 
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
         if dtype.is_complex:
@@ -267,7 +267,7 @@ def arithmetic(start: int, join: Callable[[Any, Any], Any]) -> Reducer:
 
 
 def _wide(dtype: Dtype) -> Dtype | None:
-    """The dtype of a part of a sum or product; one of complex numbers has two accumulators and no dtype."""
+    """The dtype of a partial sum or product; None for complex numbers, which have two accumulators."""
     return None if dtype.is_complex else accumulator_dtype(dtype)
 
 
@@ -281,7 +281,7 @@ sum_: Reduction = Reduction(
 
 
 def _others_product(x: Array, axes: Sequence[int]) -> Array:
-    """For every element the product of all others along ``axes``. It multiplies those before and those behind the
+    """For each element, the product of all others along ``axes``. It multiplies those before and those after the
     element, because dividing the whole product would fail for zeros; it is rounded once."""
     shape, dtype = x.node.shape, x.node.dtype
     parallel = [axis for axis in range(len(shape)) if axis not in axes]
@@ -312,7 +312,7 @@ def _extreme_share(out: Array, x: Array, axes: Sequence[int]) -> Array:
 
 
 def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
-    """The number that no element is below (or above)."""
+    """The extreme of no elements: no element is below (or above) it."""
     if dtype.is_bool:
         return not lowest
     if dtype.is_floating:
@@ -321,7 +321,7 @@ def _extreme_value(dtype: Dtype, lowest: bool) -> float | int:
 
 
 def _first_extremes(dtype: Dtype, lowest: bool) -> list[tuple[Dtype, Any]]:
-    """The accumulators of the extreme of nothing. That of complex numbers is kept in two parts."""
+    """The dtypes and initial values of accumulators of an extreme. Complex numbers have two."""
     if dtype.is_complex:
         return [(dtypes.float32, -math.inf if lowest else math.inf)] * 2
     return [(register_dtype(dtype), _extreme_value(dtype, lowest))]

@@ -1,4 +1,4 @@
-"""The elements of an array in row-major order, read with other strides or as another dtype."""
+"""The elements of an array in row-major order, indexed with other strides or read as another dtype."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["as_strided", "reinterpret"]
 
 
 class AsStrided(Linear):
-    """Elements of a vector: the one at an index is ``offset + sum(index * strides)``.
+    """Elements of a vector: the element at an index is number ``offset + sum(index * strides)``.
 
-    Neighbouring indices may read the same element, so that its cotangents add up. A kernel that used the vector at such
-    an index would compute elements of it several times: it is in memory instead, and strides show it there.
+    Several indices may read the same element, so their cotangents add up. A kernel that computed the vector at such
+    indices would compute elements several times, so the vector is in memory and strides describe the result.
     """
 
     is_view = True
@@ -62,12 +62,13 @@ def _infer_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> 
 
 
 def _transpose_as_strided(ct: Array, x: Array, shape: Shape, strides: Shape, offset: int) -> Array:
-    """Adds up the cotangents of each element. Blocks that no other axis leaves, and elements side by side that are read
-    together, are axes of the slices that are written: what is independent shows as such."""
+    """Adds up the cotangents of each element. Where indices along an axis read separate blocks or neighbouring
+    elements, that axis becomes an axis of the slices that are written, so that the independence of writes is
+    visible."""
     (size,) = x.node.shape
     rank = len(shape)
     blocks, inner = None, None
-    if all(type(number) is int for number in (size, offset, *shape, *strides)):  # otherwise it depends on the sizes
+    if all(type(number) is int for number in (size, offset, *shape, *strides)):  # else it depends on symbolic extents
         inner = _side_by_side(shape, strides, offset, size)
         blocks = _blocks(shape, strides, offset, size)
         blocks = None if blocks == inner else blocks
@@ -87,7 +88,7 @@ def _transpose_as_strided(ct: Array, x: Array, shape: Shape, strides: Shape, off
 
 
 def _blocks(shape: Shape, strides: Shape, offset: int, size: int) -> int | None:
-    """An axis whose indices read blocks of the vector, one each and all of them."""
+    """An axis whose indices each read a separate block of the vector, which together are the whole vector."""
     for axis, (extent, step) in enumerate(zip(shape, strides, strict=True)):
         others = [
             (n - 1) * stride for other, (n, stride) in enumerate(zip(shape, strides, strict=True)) if other != axis
@@ -99,7 +100,7 @@ def _blocks(shape: Shape, strides: Shape, offset: int, size: int) -> int | None:
 
 
 def _side_by_side(shape: Shape, strides: Shape, offset: int, size: int) -> int | None:
-    """An axis that reads neighbours, where all other axes and the offset move by multiples of its extent."""
+    """An axis that reads neighbouring elements, while all other axes and the offset move by multiples of its extent."""
     for axis, (extent, step) in enumerate(zip(shape, strides, strict=True)):
         others = [offset, size, *strides[:axis], *strides[axis + 1 :]]
         if step == 1 and extent > 1 and not any(n % extent for n in others):
@@ -118,7 +119,7 @@ as_strided = AsStrided()
 
 
 def _bits(L: Any, x: Any) -> Any:
-    """The memory image of a value, as an integer of its size."""
+    """The memory image of a value, as an unsigned integer of its size."""
     if x.dtype.is_complex:
         low, high = [L.convert(L.bitcast(part, dtypes.uint32), dtypes.uint64) for part in (x.real, x.imag)]
         return low | (high << 32)
@@ -128,7 +129,7 @@ def _bits(L: Any, x: Any) -> Any:
 
 
 def _from_bits(L: Any, bits: Any, dtype: Dtype) -> Any:
-    """The value of which `_bits` is the memory image; a byte that is not 0 is True."""
+    """The value with this memory image; for booleans, any byte but 0 is True."""
     if dtype.is_complex:
         words = L.bitcast(bits, dtypes.uint64)
         low, high = L.convert(words, dtypes.uint32), L.convert(words >> 32, dtypes.uint32)
@@ -141,7 +142,7 @@ def _from_bits(L: Any, bits: Any, dtype: Dtype) -> Any:
 
 
 class Reinterpret(Elementwise):
-    """The memory image of each element read as another dtype of the same size."""
+    """The memory image of each element, read as another dtype of the same size."""
 
     parameters = ("dtype",)
 

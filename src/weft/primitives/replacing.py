@@ -1,7 +1,7 @@
-"""What a kind of device computes instead of what a primitive expands to, where a library has something better.
+"""Replacements for what a primitive expands to, on kinds of devices whose libraries have something better.
 
-As with routines, the primitive does not know of it. A module of the target registers a rule with `replaces`, and the
-target names that module with `replaced_in`.
+The primitive does not refer to its replacements, as it does not refer to steps of routines. A module of the target
+registers a rule with `replaces`, and the target names that module with `replaced_in`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weft.primitives.base import Primitive
 from weft.runtime.atomic import without_interrupts
 
 Replace = Callable[[Node, Any], Sequence[Node] | None]
-"""Gives nodes for all results of a node, or None if what it expands to is better there. The second argument is whatever
-the target knows of its machine."""
+"""Returns nodes for all results of a node, or None if its expansion is better there. The second argument is the
+target's description of its machine."""
 
 _modules: dict[str, list[str]] = {}
 _rules: dict[tuple[str, Primitive], Replace] = {}
@@ -28,7 +28,7 @@ def replaced_in(kind: str, *modules: str) -> None:
 
 
 def replaces(kind: str, primitive: Primitive) -> Callable[[Replace], Replace]:
-    """Register what is planned for a kind of device instead of a node of a primitive, as a decorator."""
+    """A decorator that registers what is planned for a kind of device instead of a node of a primitive."""
 
     def register(rule: Replace) -> Replace:
         _rules[kind, primitive] = rule
@@ -38,7 +38,7 @@ def replaces(kind: str, primitive: Primitive) -> Callable[[Replace], Replace]:
 
 
 def replacement(node: Node, kind: str, machine: Any) -> Sequence[Node] | None:
-    """Nodes for all results of a node on a kind of device; None if nothing replaces it there."""
+    """The nodes that replace all results of a node on a kind of device; None if no rule replaces it."""
     if kind in _modules:
         without_interrupts(lambda: _import_all(kind))
     rule = _rules.get((kind, node.primitive))

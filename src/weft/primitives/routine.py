@@ -1,8 +1,9 @@
-"""Routines: operations that are computed as a whole by a library or by code written for them, not fused with others.
+"""Routines: operations that are computed as a whole, by a library or by code written for them, and not fused with
+others.
 
-A routine belongs to its primitive and knows no target: it says which operands it can read, how much scratch memory it
-needs, and what inspection tells of it. A target adds the step that its machine runs: the module that implements it
-registers a function with `Routine.on`, and the target names that module with `implemented_in`.
+A routine belongs to its primitive and is independent of targets: it says which operands it can read, how much scratch
+memory it needs, and what inspection prints. A target provides the steps that its machine runs: the module that
+implements them registers a function with `Routine.on`, and the target names that module with `implemented_in`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from weft.runtime.atomic import without_interrupts
 from weft.runtime.steps import Place
 
 Factors = tuple[tuple[tuple[int, int], ...], ...]
-"""For each axis, which axes in memory it goes over, outermost first: extents and strides."""
+"""For each axis, the axes in memory that it runs over, outermost first: extents and strides."""
 
 
 class Operand(NamedTuple):
-    """An operand or a result in memory: strides are in elements; the address of its first element is ``offset`` bytes
-    behind the one in ``slot`` of the run's table. An operand that has ``factors`` has no strides."""
+    """An operand or a result in memory: strides are in elements; its first element is ``offset`` bytes behind the
+    address in ``slot`` of the run's table. An operand that has ``factors`` has no strides."""
 
     shape: Shape
     dtype: Dtype
@@ -34,14 +35,14 @@ class Operand(NamedTuple):
 
 
 class Attached(NamedTuple):
-    """A kernel that a step calls for each rectangle of its result, as soon as that is made.
+    """A kernel that a step calls for each rectangle of its result as soon as that rectangle is computed.
 
-    ``code`` and ``numbers`` are those of a step. Its units are the rows of the result, those of all matrices one after
-    the other, and its lanes the columns; or the lanes are rows, if there is one column. In ``numbers``, ``lane`` is the
-    position of how many lanes there are. ``shifts`` are positions and what is added there for each lane that comes
-    before the first one; of accesses to the result, ``reads`` are the positions of the offset (behind that of the slot)
-    and of the distances from row to row. ``whole``: a unit needs all its lanes at once. If ``in_memory``, the result is
-    made where the call says, and read there; else it may be anywhere.
+    ``code`` and ``numbers`` are those of a step. Its units are the rows of the result (of all matrices, one after the
+    other), and its lanes are the columns; if there is one column, the lanes are rows. In ``numbers``, ``lane`` is the
+    position of the number of lanes. ``shifts`` are positions and what to add there per lane that precedes the first
+    one. ``reads`` are, for each access to the result, the positions of its offset (which follows that of the slot) and
+    of its strides between rows. ``whole``: a unit needs all its lanes at once. If ``in_memory``, the result is written
+    to its place in the call and read there; else it may be anywhere.
     """
 
     code: Any
@@ -54,10 +55,10 @@ class Attached(NamedTuple):
 
 
 class RoutineCall(NamedTuple):
-    """What a step is made for: parameters of the operation, operands, results (in row-major order), slot and offset
-    in bytes of the scratch memory, a kernel that is attached, and one that makes the operand at a position, rectangle
-    by rectangle: to that, the operand is what the result is to the attached one. The first slots are those of so many
-    ``inputs`` of the run: as long as an operand is read there, no step of the plan changes it."""
+    """The data from which a step is made: parameters of the operation, operands, results (in row-major order), slot and
+    offset in bytes of the scratch memory, an attached kernel, and a kernel that makes the operand at a position,
+    rectangle by rectangle: it writes to that operand as an attached kernel reads the result. The first ``inputs`` slots
+    are inputs of the run: no step of the plan changes an input while an operand is read from it."""
 
     params: dict[str, Any]
     operands: tuple[Operand, ...]
@@ -69,11 +70,11 @@ class RoutineCall(NamedTuple):
 
 
 class RoutineStep(NamedTuple):
-    """What an engine runs: ``code``, of which the target makes what the engine seals (it may be the address of a native
-    function already), and the numbers that this reads.
+    """What an engine runs: ``code``, from which the target makes what the engine seals (it may be the address of a
+    native function), and the numbers that the code reads.
 
-    Threads share ``units`` of work in pieces of ``grain``; ``work`` is how often the innermost body runs in all.
-    Inspection shows ``way``, if there is something to say of how it is computed.
+    Threads share ``units`` of work in pieces of ``grain``; ``work`` is how often the innermost loop body runs in total.
+    Inspection prints ``way``, if the way of computing is worth telling.
     """
 
     code: Any
@@ -99,8 +100,8 @@ _modules: dict[str, list[str]] = {}
 
 
 def implemented_in(kind: str, *modules: str) -> None:
-    """Name modules that register steps for a kind of device. They are imported, in this order, until one has registered
-    the step that is asked for."""
+    """Name modules that register steps for a kind of device. They are imported, in this order, until the requested step
+    is registered."""
     _modules.setdefault(kind, []).extend(modules)
 
 
@@ -115,17 +116,17 @@ def row_major(node: Node, position: int, strides: Shape) -> bool:
 
 
 def _elements(node: Node) -> int:
-    """The size of the largest of inputs and result."""
+    """The number of elements of the largest input or result."""
     return max(source.size for source in (node, *node.inputs))
 
 
 class Routine:
     """How a primitive is computed as a whole.
 
-    ``accepts(node, position, strides)`` tells whether an input can be read with these strides; others are copied.
-    ``scratch(node)`` is how many bytes of memory the routine needs while it runs. A target may say otherwise of both.
-    Inspection shows ``arithmetic(node)`` (how many scalar operations), ``loops(node)`` (the extents of parallel and of
-    reduced axes) and ``names`` (singular and plural of what a call is).
+    ``accepts(node, position, strides)`` tells whether an input can be read with these strides; other inputs are copied.
+    ``scratch(node)`` is how many bytes of memory the routine needs while it runs. A target may override both.
+    Inspection prints ``arithmetic(node)`` (the number of scalar operations), ``loops(node)`` (the extents of parallel
+    and of reduced axes) and ``names`` (singular and plural, for a call).
     """
 
     def __init__(
@@ -165,19 +166,19 @@ class Routine:
         adapts: Adapts | None = None,
         rounds: Rounds | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
-        """Register what makes the step for a kind of device, as a decorator; ``scratch`` and ``accepts`` replace those
-        of the routine there. ``declines(node)`` says why there is no step for a call, which is left to the device's
-        stand-in then; "" if there is one. ``adapts(node)`` gives what is planned there instead of a call, or None.
+        """A decorator that registers the function which makes steps for a kind of device; ``scratch`` and ``accepts``
+        replace those of the routine there. ``declines(node)`` says why there is no step for a call, which is then left
+        to the device's stand-in; "" if there is one. ``adapts(node)`` gives what is planned instead of a call, or None.
         ``rounds(node, dtype)`` tells whether the step can store the result in another dtype, rounded once.
 
-        It may be a list of steps: each begins when the one before has done all its units, and they share the scratch
-        memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have a kernel attached, which
-        may need whole rows, and whether also if the result is not in memory; slots and offsets in that call mean
-        nothing. ``reads(node, position, factors)`` tells whether the step reads an input of which an axis goes over
-        several axes in memory; without it, none. ``stacked``: there is one step, whose units are those of the first
-        matrix of the result, then as many of the second, and so on; and it reads of each operand only the matrix at the
-        same place. ``feeds(call, position)`` tells whether the step of a call can have an operand made by a kernel, and
-        needs each element of it once.
+        The function may return a list of steps: each begins when the one before has done all its units, and they share
+        the scratch memory. ``attaches(call, whole, in_memory)`` tells whether the step of a call can have an attached
+        kernel, which may need whole rows, and whether it can also if the result is not in memory; slots and offsets in
+        that call are meaningless. ``reads(node, position, factors)`` tells whether the step reads an input of which an
+        axis runs over several axes in memory; without it, the step reads none. ``stacked``: there is one step, whose
+        units are first those of the first matrix of the result, then as many of the second, and so on, and which reads
+        for each matrix only the matrix of each operand at the same position. ``feeds(call, position)`` tells whether a
+        kernel can make an operand for the step, which then needs each of its elements once.
         """
 
         def register(make: MakeSteps) -> MakeSteps:
@@ -207,11 +208,11 @@ class Routine:
         return self.is_on(kind) and not self.declines(node, kind)
 
     def declines(self, node: Node, kind: str) -> str:
-        """Why a call is not done on a kind of device that has steps for others; "" if there is nothing to say."""
+        """Why a kind of device that has steps for this routine has none for this call; "" if it has."""
         return self._declines[kind](node) if kind in self._declines else ""
 
     def adapts_on(self, kind: str) -> bool:
-        """Whether `adapted` and `rounds` have something to say for a kind of device."""
+        """Whether `adapted` and `rounds` may have answers for a kind of device."""
         return self.is_on(kind) and (kind in self._adapts or kind in self._rounds)
 
     def adapted(self, node: Node, kind: str) -> Node | None:
@@ -228,28 +229,28 @@ class Routine:
         return accepts(node, position, strides)
 
     def reads(self, node: Node, position: int, factors: Factors, kind: str) -> bool:
-        """Whether the step for a kind of device reads an input of which an axis goes over several axes in memory."""
+        """Whether the step for a kind of device reads an input of which an axis runs over several axes in memory."""
         return self.is_on(kind) and kind in self._reads and self._reads[kind](node, position, factors)
 
     def feeds(self, call: RoutineCall, position: int, kind: str) -> bool:
-        """Whether the step of a call for a kind of device can have an operand made by a kernel."""
+        """Whether a kernel can make an operand for the step of a call on a kind of device."""
         return self.is_on(kind) and kind in self._feeds and self._feeds[kind](call, position)
 
     def can_feed(self, kind: str) -> bool:
-        """Whether steps for a kind of device can have operands made by kernels."""
+        """Whether kernels can make operands for steps on a kind of device."""
         return self.is_on(kind) and kind in self._feeds
 
     def can_attach(self, kind: str) -> bool:
-        """Whether steps for a kind of device can have kernels attached."""
+        """Whether steps for a kind of device can have attached kernels."""
         return self.is_on(kind) and kind in self._attaches
 
     def is_stacked(self, kind: str) -> bool:
-        """Whether the step for a kind of device does one matrix of a stack after the other."""
+        """Whether the step for a kind of device computes the matrices of a stack one after the other."""
         return self.is_on(kind) and kind in self._stacked
 
     def attaches(self, call: RoutineCall, whole: bool, in_memory: bool, kind: str) -> bool:
-        """Whether the step of a call can have a kernel attached, which may need whole rows, with the result in memory
-        or not."""
+        """Whether the step of a call can have an attached kernel, which may need whole rows, with or without the result
+        in memory."""
         return self._attaches[kind](call, whole, in_memory)
 
     def scratch_on(self, node: Node, kind: str) -> int:
@@ -274,7 +275,7 @@ class Routine:
         """Raise unless there is a step for one of these kinds of devices.
 
         Raises:
-            NotImplementedError: it is missing.
+            NotImplementedError: there is none.
         """
         if not any(map(self.is_on, kinds)):
             operands = ", ".join([describe(x.shape, x.dtype) for x in inputs])
@@ -285,6 +286,6 @@ class Routine:
             )
 
     def steps(self, call: RoutineCall, kind: str) -> list[RoutineStep]:
-        """The steps of a call on a kind of device that has them."""
+        """The steps of a call on a kind of device, which must have them."""
         made = self._makers[kind](call)
         return made if isinstance(made, list) else [made]

@@ -1,4 +1,4 @@
-"""Updates of rows that are known to come in groups: all of one row together, in their order."""
+"""Updates of rows, grouped by row: those of one row are applied together, in their order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ __all__ = ["row_numbers", "row_updates"]
 
 
 class RowNumbers(Indexed):
-    """The number of the row that each update of a `scatter` goes to, if the first axes of ``sizes`` are those of rows:
-    the inputs are indices along them. One that goes nowhere has the number of the row behind the last one."""
+    """The number of the row to which each update of a `scatter` goes. The rows are indexed by the first axes of
+    ``sizes``; the inputs are indices along them. An update that goes nowhere gets the number behind that of the last
+    row."""
 
     name = "row_numbers"
     parameters = ("sizes", "outside")
@@ -48,7 +49,7 @@ row_numbers = RowNumbers()
 
 
 def _reads(node: Node, position: int, strides: Shape) -> bool:
-    """Rows that are updated may lie anywhere; all else is contiguous."""
+    """The rows to be updated may have any stride; all other operands must be contiguous."""
     if position == 0:
         return True
     contiguous, step = True, 1
@@ -58,11 +59,11 @@ def _reads(node: Node, position: int, strides: Shape) -> bool:
 
 
 class RowUpdates(Primitive):
-    """A copy of ``x``, a matrix, whose rows were combined with rows of ``updates``.
+    """A copy of the matrix ``x`` with rows of ``updates`` combined into its rows.
 
-    Arguments are ``x, updates, order, starts``: row ``r`` is combined with the updates whose numbers are in ``order``
-    from ``starts[r]`` to ``starts[r + 1]``, one after the other. ``mode`` is a key of `COMBINE`. Users have `scatter`:
-    this is what a plan may do for it.
+    Arguments are ``x, updates, order, starts``: row ``r`` is combined with the updates ``order[starts[r]]`` to
+    ``order[starts[r + 1] - 1]``, one after the other. ``mode`` is a key of `COMBINE`. It replaces `scatter` in plans;
+    users do not call it.
     """
 
     name = "row_updates"
@@ -77,8 +78,9 @@ row_updates = RowUpdates()
 
 
 def scattered_by_rows(node: Node) -> Node | None:
-    """What gives the result of a `scatter` whose updates are whole rows: they are sorted by their rows, which keeps the
-    order of those of one row. None if they are no rows, or if an index counts, so that no two of them meet."""
+    """A node with the result of a `scatter` whose updates are whole rows: they are sorted by row, which preserves the
+    order of updates of one row. None if updates are not rows, or if an index counts along an axis, so that no two
+    updates meet."""
     x, *indices, updates = node.inputs
     axes, mode, outside = node.params
     sizes, count, slices = x.shape[: len(axes)], indices[0].size, updates.shape[indices[0].ndim :]
@@ -97,13 +99,13 @@ def scattered_by_rows(node: Node) -> Node | None:
     starts = p.searchsorted(p.reshape(found, shape=(count,)), every, right=False)
     given = [p.reshape(p.wrap(part), shape=shape) for part, shape in ((x, (rows, width)), (updates, (count, width)))]
     inputs = tuple([part.node for part in (*given, order, starts)])
-    updated = Node(row_updates, inputs, (mode,), (rows, width), x.dtype, None)  # whichever stream is current here
+    updated = Node(row_updates, inputs, (mode,), (rows, width), x.dtype, None)  # None: on the stream of the plan
     result: Node = p.reshape(p.wrap(updated), shape=x.shape).node
     return result
 
 
 def _counts(index: Node) -> bool:
-    """Whether an index counts along an axis."""
+    """Whether the elements of an index count along an axis."""
     while p.is_view(index):
         index = index.inputs[0]
     return index.primitive is p.iota

@@ -1,10 +1,10 @@
-"""Scans: every element of a row is joined with all elements before it.
+"""Scans: every element of a row is merged with all elements before it.
 
-The order is fixed by the logical shape alone. Along a last axis: vectors of 16 virtual lanes, each scanned by itself in
-four steps, one after the other; along other axes: one element after the other. A scan of many elements in few rows is
-done in chunks, whose totals are scanned first. Sums and products are accumulated in float64, and each result is rounded
-once. A reversed scan is the scan of the reversed row, reversed. A sequential scan joins one element after the other
-along any axis.
+The order depends on the logical shape alone. Along a last axis, vectors of 16 virtual lanes, each scanned in four
+steps, follow one after the other; along other axes, one element follows the other. A scan of many elements in few rows
+is done in chunks, whose totals are scanned first. Sums and products are accumulated in float64, and each result is
+rounded once. A reversed scan is the scan of the reversed row, reversed. A sequential scan merges one element after the
+other along any axis.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ScanRule = Callable[..., Tangent]
 # A scan of at least CHUNKED_SIZE elements in too few rows for many threads is done in chunks.
 CHUNKED_SIZE = 1 << 18
 CHUNK = 1 << 15
-ROW_CHUNK = 1 << 13  # along a last axis: more chunks, for the many threads of a GPU
+ROW_CHUNK = 1 << 13  # along a last axis: shorter, so that there are more chunks for the many threads of a GPU
 SHORTEST_CHUNK = 256
 ENOUGH_ROWS = 16
 ENOUGH_LANES = 512
@@ -55,13 +55,13 @@ def reversed_rows(x: Array) -> Array:
 
 
 class Scan(Primitive):
-    """Every element of a row along ``axis`` joined by a `Reducer` with those before it, or behind it if ``reverse``; an
-    element itself belongs to them if ``inclusive``.
+    """Every element of a row along ``axis``, merged by a `Reducer` with those before it, or after it if ``reverse``; an
+    ``inclusive`` scan includes the element itself.
 
-    ``operands`` is how many arrays make an element together. ``jvp(tangents, inputs, out, **params)`` gives the
-    tangent, ``vjp(cotangent, inputs, out, **params)`` the cotangents. ``cheap`` tells whether joining again costs less
-    than reading what was saved. A planned scan may be cut into chunks of ``chunk`` elements; its last inputs are then
-    the accumulators of what comes before each chunk.
+    ``operands`` is the number of arrays that together make an element. ``jvp(tangents, inputs, out, **params)`` gives
+    the tangent, ``vjp(cotangent, inputs, out, **params)`` the cotangents. ``cheap`` tells whether merging again costs
+    less than reading saved results. A planned scan may be cut into chunks of ``chunk`` elements; its last inputs are
+    then the accumulators of what precedes each chunk.
     """
 
     parameters: tuple[str, ...] = ("axis", "reverse", "inclusive", "chunk")
@@ -129,30 +129,30 @@ class Scan(Primitive):
         return int(node.params[0])
 
     def backwards(self, node: Node) -> bool:
-        """Whether a node begins at the end of a row."""
+        """Whether a scan begins at the end of a row."""
         return bool(node.params[1])
 
     def chunk_size(self, node: Node) -> int | None:
-        """How many elements a chunk of a node has; None if it is not cut."""
+        """How many elements a chunk of a scan has; None if rows are not cut."""
         size: int | None = node.params[3]
         return size
 
     def manner(self, node: Node) -> dict[str, Any]:
-        """How the elements of a row are joined; the last ``parts`` inputs are what comes before a chunk."""
+        """How elements are merged, for generated code; the last ``parts`` inputs are what precedes each chunk."""
         manner = {"reverse": node.params[1], "inclusive": node.params[2]}
         parts = len(self.before(node))
         return {**manner, "parts": parts} if parts else manner
 
     def scanned(self, node: Node) -> tuple[Node, ...]:
-        """The inputs that make the elements."""
+        """The inputs that are scanned."""
         return node.inputs[: self.operands]
 
     def before(self, node: Node) -> tuple[Node, ...]:
-        """The inputs with what comes before each chunk, if there are chunks."""
+        """The inputs that hold what precedes each chunk, if there are chunks."""
         return node.inputs[self.operands :]
 
     def lowered(self, node: Node) -> Node | None:
-        """Nothing is joined along an axis of extent 1. A few long rows are cut into chunks. Else None."""
+        """Without scanning if the axis has extent 1; in chunks if there are a few long rows; else None."""
         axis, reverse, inclusive, _ = node.params
         if node.shape[axis] == 1:
             if inclusive:
@@ -173,8 +173,8 @@ class Scan(Primitive):
 
 
 class ChunkStarts(Scan):
-    """The totals of chunks joined with those before them. The inputs are all accumulators of a scan of dtype ``of``, a
-    node is the accumulator ``part``."""
+    """The totals of chunks merged with those before them. The inputs are the accumulators of a scan of dtype ``of``; a
+    node is the accumulator ``part`` of the result."""
 
     parameters = (*Scan.parameters, "part", "of")
 
@@ -195,7 +195,7 @@ class ChunkStarts(Scan):
 
 
 def chunk_for(shape: Shape, axis: int) -> int | None:
-    """How many elements of each row are a chunk; None if there are enough rows for many threads."""
+    """How many elements of each row form a chunk; None if there are enough rows for many threads."""
     inner, size = product(shape[axis + 1 :]), product(shape)
     enough = ENOUGH_ROWS if inner == 1 else ENOUGH_LANES
     if size < CHUNKED_SIZE or size // shape[axis] >= enough:
@@ -214,13 +214,13 @@ def _backwards(manner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_and_without(scan: Scan, x: Array, out: Array, manner: dict[str, Any]) -> tuple[Array, Array]:
-    """The results with the element itself, and without it; one of them is ``out``."""
+    """The inclusive and the exclusive result; one of them is ``out``."""
     other = scan(x, **{**manner, "inclusive": not manner["inclusive"]})
     return (out, other) if manner["inclusive"] else (other, out)
 
 
 def affine() -> Reducer:
-    """Maps from ``h`` to ``a * h + b``, one after the other, as pairs of ``a`` and ``b``."""
+    """Merges maps ``h -> a * h + b``, given as pairs of ``a`` and ``b``, by applying one after the other."""
 
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
         if dtype.is_complex:
@@ -248,7 +248,7 @@ def affine() -> Reducer:
 
 
 def _pulled_back(cotangent: Array, factors: Array, inclusive: bool, **manner: Any) -> Array:
-    """The cotangent of ``b`` in a recurrence, which is a recurrence in the other direction."""
+    """The cotangent of ``b`` in a recurrence: a recurrence in the other direction."""
     factors, back = conjugate_of(factors), _backwards({**manner, "inclusive": False})
     if not inclusive:
         return recurrence(factors, cotangent, **back)
@@ -272,7 +272,7 @@ def _recurrence_vjp(cotangent: Array, inputs: Sequence[Array], out: Array, **man
 
 
 recurrence: Scan = Scan("recurrence", affine(), _recurrence_jvp, _recurrence_vjp, operands=2)
-"""``h[i] = a[i] * h[i - 1] + b[i]`` for ``a`` and ``b``, from zero on."""
+"""``h[i] = a[i] * h[i - 1] + b[i]``, starting from zero."""
 
 
 cumsum: Scan = Scan(
@@ -296,7 +296,7 @@ sequential_cumsum: Scan = Scan(
     cumsum.cotangents,
     accepts=lambda dtype: dtype is dtypes.float32,
 )
-"""`cumsum` that rounds the sum after every element, as a plain loop over float32 numbers does."""
+"""A `cumsum` that rounds after every element, as a plain loop over float32 numbers does."""
 
 
 def _cumprod_jvp(tangents: Sequence[Tangent], inputs: Sequence[Array], out: Array, **manner: Any) -> Tangent:
@@ -315,10 +315,10 @@ cumprod: Scan = Scan("cumprod", prod.reducer, _cumprod_jvp, _cumprod_vjp)
 
 
 def _extreme(name: str, reducer: Reducer, reaches: Callable[[Array, Array], Array]) -> Scan:
-    """Its derivative is that of the last of equal elements."""
+    """The scan of a minimum or maximum. Its derivative is that of the last of equal elements."""
 
     def moves(x: Array, out: Array, manner: dict[str, Any]) -> tuple[Array, Array]:
-        """Where an element becomes the extreme one, and one where the element before stays it."""
+        """Where an element becomes the extreme one; and ones where the extreme of the elements before remains."""
         _, before = _with_and_without(scan, x, out, manner)
         here = reaches(x, before)
         return here, p.cast(p.logical_not(here), dtype=x.node.dtype)
@@ -342,8 +342,8 @@ cummin: Scan = _extreme("cummin", min_.reducer, lambda x, before: p.less_equal(x
 
 
 def _log_sum() -> Reducer:
-    """Sums of exponentials, as pairs ``m, s`` that mean ``s * exp(m)``, where ``m`` is the largest exponent; that of
-    complex numbers is the largest real part, and ``s`` is two numbers."""
+    """Merges sums of exponentials, given as pairs ``m, s`` for ``s * exp(m)``, where ``m`` is the largest exponent. For
+    complex numbers ``m`` is the largest real part, and ``s`` is two numbers."""
 
     def identity(dtype: Dtype) -> list[tuple[Dtype, Any]]:
         return [(dtypes.float64, -math.inf), (dtypes.float64, 0)] + [(dtypes.float64, 0)] * dtype.is_complex
@@ -371,7 +371,7 @@ def _log_sum() -> Reducer:
 
 
 def _share(part: Array, whole: Array) -> Array:
-    """``exp(part - whole)``: which share of a sum of exponentials a part is; none of nothing."""
+    """``exp(part - whole)``, the share of a part in a sum of exponentials; 0 if the sum is empty."""
     zero = p.zeros_like(whole)
     real = p.real(whole) if whole.node.dtype.is_complex else whole
     apart = p.select(p.equal(part, whole), zero, part - whole)

@@ -25,7 +25,7 @@ class SearchSorted(Primitive):
     """How many elements of a sorted row come before a value, in the order of `sort`; with ``right``, also those that
     are equal to it.
 
-    Rows are the last axis of the first input. Its other axes are the first ones of the values.
+    Rows are the last axis of the first input, whose other axes are the first axes of the values.
     """
 
     name = "searchsorted"

@@ -1,4 +1,4 @@
-"""Views: operations that show the elements of an input at other indices and compute nothing."""
+"""Views: operations that only change the indices of elements and compute nothing."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def _batch_reshape(x: Array, axis: int, *, shape: Shape) -> tuple[Array, int]:
 
 
 class Reshape(Linear):
-    """The same elements in row-major order. It is a view in memory where strides can describe it, and in a kernel where
-    it only adds or drops axes of extent 1."""
+    """The same elements in row-major order under another shape. It is a view in memory where strides can describe it,
+    and in a kernel where it only adds or drops axes of extent 1."""
 
     is_view = True
 
@@ -114,7 +114,7 @@ transpose: View = View(
 
 
 def turned(x: Node) -> Node:
-    """A node that shows ``x`` over a copy in memory whose outermost axis is the last one of ``x``."""
+    """A view of a copy of ``x`` in memory whose outermost axis is the last one of ``x``."""
     order, shape = (x.ndim - 1, *range(x.ndim - 1)), (x.shape[-1], *x.shape[:-1])
     view = Node(transpose, (x,), (order,), shape, x.dtype, x.stream)
     copied = Node(p.stored, (view,), (), shape, x.dtype, x.stream)
@@ -146,17 +146,17 @@ broadcast: View = View(
 
 
 def reshaped(x: Node, shape: Shape) -> Node:
-    """A node for the same elements in another shape."""
+    """A node of another shape with the same elements."""
     return Node(reshape, (x,), (shape,), shape, x.dtype, x.stream)
 
 
 def repeats(x: Node) -> bool:
-    """Whether ``x`` has copies of what it is made of."""
+    """Whether ``x`` repeats elements of its input."""
     return x.primitive is broadcast
 
 
 def repeated_row(x: Node) -> Node | None:
-    """The row, or the number, of which ``x`` has nothing but copies; None if it is made in another way."""
+    """The row, or the number, of which ``x`` consists of copies; None if it is made in another way."""
     if not repeats(x):
         return None
     row = x.inputs[0]
@@ -164,7 +164,7 @@ def repeated_row(x: Node) -> Node | None:
 
 
 def joined_row(row: Node, count: int, shape: Shape) -> Node:
-    """A node of ``shape`` each of whose rows is so many copies of ``row``, or is one number."""
+    """A node of ``shape`` each of whose rows consists of ``count`` copies of ``row``, or of one number."""
     extent = row.shape[-1]
     row = reshaped(row, (1, extent))
     if extent > 1:
@@ -175,9 +175,9 @@ def joined_row(row: Node, count: int, shape: Shape) -> Node:
 
 
 class SumTo(Linear):
-    """The sum over all axes that have extent 1 in ``shape``, which keep that extent: the transpose of `broadcast`.
+    """The sum over all axes that have extent 1 in ``shape``, which stay: the transpose of `broadcast`.
 
-    Which axes these are is decided when it is planned: one trace of ``compile(shapeless=True)`` serves all shapes.
+    Planning decides which axes these are, so that one trace of ``compile(shapeless=True)`` serves all shapes.
     """
 
     def __init__(self) -> None:
@@ -322,7 +322,7 @@ slice_: View = View(
 
 
 def box_of(x: Node, starts: Shape, sizes: Shape) -> Node:
-    """A node that shows a box of ``x``."""
+    """A view of a box of ``x``."""
     return Node(slice_, (x,), (starts, sizes, (1,) * x.ndim), sizes, x.dtype, None)
 
 
@@ -421,7 +421,7 @@ def ones(shape: Shape, dtype: Dtype) -> Array:
 
 
 def full(shape: Shape, value: complex, dtype: Dtype) -> Array:
-    """An array of one number."""
+    """An array whose elements are all ``value``."""
     number = p.wrap(p.constant.make(value, dtype))
     return fill(number, shape)
 

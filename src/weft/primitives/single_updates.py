@@ -1,7 +1,7 @@
-"""Scatters that update one element of each row of equal elements.
+"""Scatters into rows of equal elements that update one element of each row.
 
-These elements are chosen by comparing indices: a kernel that goes on with the result computes it, and no array of equal
-elements is in memory. The gradient of taking one element of each row, as of a cross entropy, is such a scatter.
+The updated elements are found by comparing indices in the kernel that uses the result, so that no array of equal
+elements is stored. The gradient of taking one element of each row, as in a cross entropy, is such a scatter.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["single_update", "with_single_updates"]
 class SingleUpdate(Indexed):
     """A copy of ``x`` in which one element of each row along ``axis`` is combined with an update.
 
-    Arguments are ``x, index, updates``; ``mode`` and ``outside`` are those of `Scatter`. An index has extent 1 along
-    the axis, and so has an update, behind whose axes are those of its slice. It is made of a scatter when a graph is
-    planned, and has no rules.
+    Arguments are ``x, index, updates``; ``mode`` and ``outside`` are those of `Scatter`. The index has extent 1 along
+    the axis, and so have the updates, whose last axes are those of their slices. Planning makes it of a scatter; it has
+    no derivatives or other rules.
     """
 
     name = "single_update"
@@ -49,7 +49,8 @@ single_update = SingleUpdate()
 
 
 def with_single_updates(node: Node) -> Node | None:
-    """What a scatter is instead if it updates one element of each row of equal elements; None if it does not."""
+    """The `SingleUpdate` that replaces a scatter into one element of each row of equal elements; None for other
+    scatters."""
     axes, mode, outside = node.params
     x, *indices, updates = node.inputs
     if tuple(axes) != tuple(range(node.ndim)) or indices[0].ndim != node.ndim or not _is_one_element(x):
@@ -62,12 +63,12 @@ def with_single_updates(node: Node) -> Node | None:
 
 
 def _counts(index: Node, axis: int, extent: int) -> bool:
-    """Whether an index just counts along an axis, over all of it."""
+    """Whether an index counts along an axis from its first to its last element."""
     return index.primitive is p.iota and index.primitive.counts_along(index) == axis and index.shape[axis] == extent
 
 
 def _is_one_element(x: Node) -> bool:
-    """Whether all elements of an array are one in memory."""
+    """Whether all elements of an array are the same element in memory."""
     while p.is_view(x) and x.size > 1:
         x = x.inputs[0]
     return x.size == 1

@@ -1,4 +1,4 @@
-"""How sorting is cut into units of work, and the scratch memory that this takes. Both depend on shapes alone."""
+"""How sorting is cut into units of work, and the scratch memory that it needs. Both depend on shapes alone."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from weft.dtypes import Dtype
 SHORT = 32
 """Rows of at most this many elements are sorted by a network, ..."""
 MIDDLE, MANY_ROWS = 256, 8
-"""... and so are longer ones of at most `MIDDLE` elements, if there are `MANY_ROWS`."""
+"""... and so are longer rows of at most `MIDDLE` elements, if there are at least `MANY_ROWS`."""
 LONG, FEW_ROWS = 1 << 14, 16
 """Rows of at least `LONG` elements are cut into blocks, if there are fewer than `FEW_ROWS`."""
 SMALLEST_BLOCK, BLOCK_BYTES, FEWEST_BLOCKS = 2048, 1 << 16, 16
-"""A block has `SMALLEST_BLOCK` elements, or more as long as there are `FEWEST_BLOCKS` and it moves `BLOCK_BYTES`."""
+"""A block is the `FEWEST_BLOCKS`-th part of a row, but at least `SMALLEST_BLOCK` elements and at most `BLOCK_BYTES`."""
 CHUNKS, FEWEST_CHUNKS = 128, 16
 CHUNK_MEMORY = 1 << 26
 NEAR_BYTES = 1 << 16
-"""Words of a row that take at most so much memory are sorted on the stack of the thread, if rows are not cut."""
+"""Rows that are not cut and whose words take at most this many bytes are sorted on the stack of the thread."""
 ALIGNMENT = 64
 BUCKETS, SAMPLE = 64, 1024
-"""Buckets into which the elements of a long row go, and how many elements decide what goes where."""
+"""The number of buckets for the elements of a long row, and how many sampled elements determine their borders."""
 BUCKET_BYTES = 1 << 17
-"""Neighbouring buckets are joined as long as their words take no more memory: then there are fewer to tell apart."""
+"""Neighbouring buckets are joined while their words take at most this many bytes, because fewer buckets are faster."""
 BUFFERS = 3
 PARTED_BLOCK = 1 << 14
-"""Elements that a unit of work moves where rows are written in groups."""
+"""How many elements a unit of work moves where the elements of rows are written in groups."""
 
 
 def word_bytes(dtype: Dtype, indices: bool) -> int:
-    """Bytes of what is moved: a key, or, where the index is needed, 32 bits of a key and an index."""
+    """The bytes that are moved per element: its key or, if its index is needed, 32 bits of the key and the index."""
     return 8 if indices or dtype.is_complex else dtype.size
 
 
 @dataclass(frozen=True)
 class SortCut:
-    """``rows`` of ``extent`` elements, for each of which ``word`` bytes are moved."""
+    """How ``rows`` of ``extent`` elements are sorted, of which ``word`` bytes are moved per element."""
 
     rows: int
     extent: int
@@ -43,7 +43,8 @@ class SortCut:
 
     @property
     def by_network(self) -> bool:
-        """Whether it is a network, unless the target has something better for rows of more than `SHORT` elements."""
+        """Whether rows are sorted by a network, unless the target has something better for more than `SHORT`
+        elements."""
         return self.extent <= SHORT or (self.extent <= MIDDLE and self.rows >= MANY_ROWS)
 
     @property
@@ -52,12 +53,12 @@ class SortCut:
 
     @property
     def buffer(self) -> int:
-        """Bytes of the words of a row."""
+        """The bytes of the words of a row."""
         return aligned(self.extent * self.word)
 
     @property
     def chunks(self) -> int:
-        """Rows that are sorted one after the other are a chunk, which has two buffers."""
+        """How many chunks rows are divided into; the rows of a chunk are sorted one after the other, in two buffers."""
         fitting = CHUNK_MEMORY // (2 * self.buffer)
         return min(self.rows, max(FEWEST_CHUNKS, min(CHUNKS, fitting)))
 
@@ -72,7 +73,7 @@ class SortCut:
 
     @property
     def joined_buckets(self) -> int:
-        """How many neighbouring buckets are not told apart."""
+        """How many neighbouring buckets are treated as one."""
         joined = 1
         while joined < BUCKETS // FEWEST_BLOCKS and 2 * joined * self.buffer <= BUCKETS * BUCKET_BYTES:
             joined *= 2
@@ -80,7 +81,7 @@ class SortCut:
 
     @property
     def row_scratch(self) -> int:
-        """Scratch memory of a row that is cut into blocks: buffers, and for each block and bucket some numbers."""
+        """The scratch memory of a row that is cut into blocks: buffers, and counts for each block and bucket."""
         return BUFFERS * self.buffer + aligned(8 * (2 * BUCKETS + 5 + self.blocks * (BUCKETS + 3)))
 
     @property
@@ -94,9 +95,9 @@ class SortCut:
 
 @dataclass(frozen=True)
 class PartedCut:
-    """How ``rows`` of ``extent`` elements of ``size`` bytes are parted, and where in the scratch memory what lies.
+    """How ``rows`` of ``extent`` elements of ``size`` bytes are partitioned, and the layout of the scratch memory.
 
-    The selected elements come first, then two numbers for each block, then what selecting takes.
+    The selected elements come first, then two counts for each block, then the memory for selecting.
     """
 
     rows: int
@@ -105,33 +106,33 @@ class PartedCut:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether rows are sorted instead."""
+        """Whether rows are sorted instead of partitioned."""
         return self.extent <= MIDDLE
 
     @property
     def counts(self) -> int:
-        """The first byte of the numbers."""
+        """The first byte of the counts."""
         return aligned(self.rows * self.size)
 
     @property
     def selection(self) -> int:
-        """The first byte of what selecting takes."""
+        """The first byte of the memory for selecting."""
         return self.counts + counts_bytes(self.rows, self.extent)
 
     def scratch(self, word: int) -> int:
-        """Bytes in all; words of ``word`` bytes are moved where rows are sorted."""
+        """The bytes of the scratch memory; ``word`` is that of `SortCut` where rows are sorted."""
         if self.is_sorted:
             return SortCut(self.rows, self.extent, word).scratch
         return self.selection + SortCut(self.rows, self.extent, self.size).scratch
 
 
 def parted_blocks(extent: int) -> int:
-    """How many units of work such a row has."""
+    """How many units of work a partitioned row has."""
     return -(-extent // PARTED_BLOCK)
 
 
 def counts_bytes(rows: int, extent: int) -> int:
-    """Bytes of two numbers for each block of rows whose elements are written in groups."""
+    """The bytes of two counts for each block of rows whose elements are written in groups."""
     return aligned(16 * rows * parted_blocks(extent))
 
 

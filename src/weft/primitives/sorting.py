@@ -1,6 +1,6 @@
 """Sorting and partitioning: the elements of rows (of the last axis) in order, or the indices that put them in order.
 
-The order is stable, -0 and 0 are equal, NaN is behind all numbers, and complex numbers are ordered by real, then by
+The order is stable, -0 equals 0, NaN comes after all numbers, and complex numbers are ordered by real, then by
 imaginary part.
 """
 
@@ -41,12 +41,12 @@ def cut_of(x: Node, indices: bool) -> SortCut:
 
 
 def parted_cut_of(x: Node) -> PartedCut:
-    """How the rows of ``x`` are parted."""
+    """How the rows of ``x`` are partitioned."""
     return PartedCut(*_rows_of(x), x.dtype.size)
 
 
 def _rows_of(x: Node) -> tuple[int, int]:
-    """How many rows there are, and of how many elements."""
+    """The number of rows, and their extent."""
     return product(x.shape[:-1]), x.shape[-1]
 
 
@@ -61,7 +61,7 @@ def _comparisons(node: Node) -> int:
 
 
 class Ordering(Primitive):
-    """The elements of rows in another order, or some of them; or, with ``indices``, where in the row they are."""
+    """Elements of rows in another order, all or some of them; or, with ``indices``, their positions in the row."""
 
     routine: Routine
 
@@ -80,7 +80,7 @@ class Ordering(Primitive):
         return (*x.shape[:-1], count), dtypes.uint32 if self.indices else x.dtype
 
     def indices_of(self, x: Array, **params: Any) -> Array:
-        """Where in its row of ``x`` each element of the result was."""
+        """The position in its row of ``x`` of each element of the result."""
         raise NotImplementedError
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
@@ -104,7 +104,7 @@ class Ordering(Primitive):
 
 
 class Sorting(Ordering):
-    """``count`` elements from ``start`` on of sorted rows."""
+    """The ``count`` elements from ``start`` on of each sorted row."""
 
     parameters = ("start", "count")
 
@@ -129,11 +129,11 @@ class Sorting(Ordering):
 
 
 class Partition(Ordering):
-    """Rows parted at the element that sorting puts at index ``kth``.
+    """Rows partitioned at the element that sorting would put at index ``kth``.
 
-    Which order the elements have is part of the definition, so that every target has to give the same one: first those
-    that are smaller, in the order in which they were, then those that are equal, then those that are larger. Rows that
-    `PartedCut.is_sorted` tells of are sorted.
+    The order of the elements is part of the definition, so that every target gives the same: first the smaller ones,
+    then the equal ones, then the larger ones, each in their original order. Rows for which `PartedCut.is_sorted` is
+    true are sorted.
     """
 
     parameters = ("kth",)
@@ -175,7 +175,7 @@ class MarkedFirst(Ordering):
 
 
 def _indices_of_axes(indices: Array) -> list[Array]:
-    """``indices`` along the last axis, the element's own along the others."""
+    """``indices`` along the last axis, and along the other axes each element's own index."""
     shape = indices.node.shape
     last = len(shape) - 1
     return [*[p.iota(shape=shape, axis=axis, dtype=dtypes.uint32) for axis in range(last)], indices]

@@ -1,6 +1,6 @@
-"""A recurrence of matrices, and the inverse of triangular ones: what `gated_delta_update` is made of.
+"""A recurrence of matrices, and inverses of triangular matrices, of which `gated_delta_update` is made.
 
-Both are planned as matrix products, whose number is decided when extents are numbers, so one trace serves all shapes.
+Both are planned as matrix products. How many depends on extents that planning knows, so one trace serves all shapes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ __all__ = ["state_recurrence", "unit_triangular_inverse"]
 
 
 def _planned(primitive: Primitive, *inputs: Node, **params: Any) -> Node:
-    """A node that replaces another one when that is planned."""
+    """A node for a planned graph that replaces another one."""
     shape, dtype = primitive.infer(*inputs, **params)
     return primitive.node(inputs, params, shape, dtype, None)
 
 
 def _slice(x: Node, axes: dict[int, tuple[int, int]]) -> Node:
-    """The part of ``x`` from a start on and with a size, for some of its axes."""
+    """The part of ``x`` given by a start and a size for some of its axes."""
     starts = tuple([axes.get(axis, (0, 0))[0] for axis in range(x.ndim)])
     sizes = tuple([axes.get(axis, (0, extent))[1] for axis, extent in enumerate(x.shape)])
     return _planned(p.slice_, x, starts=starts, sizes=sizes, steps=(1,) * x.ndim)
@@ -40,7 +40,8 @@ class StateRecurrence(Primitive):
     """Matrices with ``y[0] = first`` and ``y[i + 1] = a[i] * y[i] - (y[i] @ w[i].T) @ k[i] + b[i]``.
 
     Inputs: ``a (..., N)``, ``w`` and ``k (..., N, C, K)``, ``b (..., N, V, K)``, ``first (..., V, K)``. The result is
-    ``(..., N, V, K)``, so the last ones of the first four inputs are not used. ``N`` is not zero.
+    ``(..., N, V, K)``; it is the states before each step, so the last entries of the first four inputs are not used.
+    ``N`` is not zero.
     """
 
     name = "state_recurrence"
@@ -76,7 +77,7 @@ class StateRecurrence(Primitive):
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
-        """The cotangents of later states follow a recurrence of the same kind, which runs backwards."""
+        """The cotangents follow a recurrence of the same kind, which runs backwards."""
         a, w, k, _, first = inputs
         axis = a.node.ndim - 1
         backwards = [_reversed(x, axis) for x in (a, k, w, cotangent)]
@@ -138,10 +139,10 @@ def _first_along(x: Array, axis: int) -> Array:
 
 
 class UnitTriangularInverse(Primitive):
-    """The inverses of ``I + L`` for matrices in the last two axes, of which only what is below the diagonal is read.
+    """The inverses of ``I + L`` for matrices in the last two axes, of which only the part L below the diagonal is read.
 
-    A call adds the numbers 0 and 1 as inputs, because no constants can be made during planning. The inverse is made of
-    those of the two blocks on the diagonal, which is as stable as forward substitution.
+    A call adds the numbers 0 and 1 as inputs, because planning cannot make constants. The inverse is made of those of
+    the two blocks on the diagonal, which is as stable as forward substitution.
     """
 
     name = "unit_triangular_inverse"
@@ -187,7 +188,7 @@ class UnitTriangularInverse(Primitive):
 
 
 def _inverse(x: Node, zero: Node, one: Node) -> Node:
-    """The inverses for an extent that is a power of two, all blocks on one level at once."""
+    """The inverses for an extent that is a power of two; all blocks of one size are inverted together."""
     size = x.shape[-1]
     if size == 1:
         return _filled(one, x.shape)

@@ -1,4 +1,4 @@
-"""Operations that compute nothing: they mark the graph for transformations."""
+"""Operations that compute nothing and mark the graph for transformations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Identity(Primitive):
-    """Another node for the same value: what a transformation differentiates with respect to."""
+    """Another node for the same value. Transformations differentiate with respect to such nodes."""
 
     name = "identity"
 
@@ -60,7 +60,7 @@ class Identity(Primitive):
 
 
 class StopGradient(Identity):
-    """The same value, without a derivative."""
+    """The same value with a derivative of zero."""
 
     name = "stop_gradient"
 
@@ -74,7 +74,7 @@ class StopGradient(Identity):
 
 
 class WithDerivativeOf(Identity):
-    """The value of the first input, with the derivative of the second: what is the same, computed in another way."""
+    """The value of the first input with the derivative of the second: both are the same, computed in different ways."""
 
     name = "with_derivative_of"
 
@@ -91,15 +91,15 @@ class WithDerivativeOf(Identity):
 
 
 new_mark = count().__next__
-"""A number that no other call gives."""
+"""A number that is different in each call."""
 
 
 class Barrier(Identity):
-    """The same value as the first input, which is never merged with an equal node. Steps that use it are ordered by its
-    position in the program, behind those that compute the other inputs.
+    """The same value as the first input, in a node that is never merged with an equal one. Steps that use it are
+    ordered by its position in the program, after the steps that compute the other inputs.
 
-    ``mark`` makes each use unique; see `new_mark`. `checkpoint` recomputes behind barriers: without them the
-    recomputation would be merged with the first computation, whose results would stay in memory.
+    ``mark`` makes each use unique; see `new_mark`. `checkpoint` recomputes after barriers: without them the
+    recomputation would be merged with the first computation, and its results would stay in memory.
     """
 
     name = "barrier"
@@ -121,12 +121,12 @@ class Barrier(Identity):
 
 
 class Several(Primitive):
-    """A primitive with several results, which a call gives in a list.
+    """A primitive with several results, which a call returns as a list.
 
-    A call makes one node, with the shape and dtype of the first result, and a `Project` of it for each result; only
-    these have values. ``infer_results`` gives shape and dtype of each. The rules take and give lists with an entry per
-    result: ``jvp(tangents, inputs, outputs)`` tangents, ``vjp(cotangents, inputs, outputs, wanted)`` takes cotangents
-    (None is zero), and ``vmap(inputs, axes)`` gives pairs of a result and its axis.
+    A call makes one node, with the shape and dtype of the first result, and a `Project` of it for each result; only the
+    latter have values. ``infer_results`` gives the shape and dtype of each. Rules take and return lists with an entry
+    per result: ``jvp(tangents, inputs, outputs)`` returns tangents, ``vjp(cotangents, inputs, outputs, wanted)`` takes
+    cotangents (None is zero), and ``vmap(inputs, axes)`` returns pairs of a result and its axis.
     """
 
     several = True
@@ -153,17 +153,17 @@ class Several(Primitive):
         return None
 
     def expanded_results(self, node: Node) -> Sequence[Node] | None:
-        """Nodes of other operations for all results, which are planned instead, as `expanded` gives one; or None."""
+        """Nodes of other operations for all results, which are planned instead, as in `expanded`; or None."""
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """The rules of a function that brings its own, on flat lists; None where the function has none.
+    """The rules of a function that defines its own, on flat lists; None for a rule that it does not define.
 
     ``vjp(primals, cotangents, outputs)``, ``jvp(primals, tangents, outputs)``, and ``vmap(inputs, axes, outputs)``,
-    which gets the nodes of the outputs of one example, and gives pairs of output and axis. ``batched(rules, axes,
-    out_axes)`` gives the rules of the function when it is mapped without a rule of its own for that.
+    which gets the output nodes of one example and returns pairs of output and axis. ``batched(rules, axes, out_axes)``
+    gives the rules of the mapped function if it has no vmap rule.
     """
 
     vjp: Callable[..., Any] | None
@@ -175,8 +175,8 @@ class Rules:
 class Marked(Several):
     """A call of a function with rules of its own.
 
-    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed: the
-    results have the same values as these. ``rules`` is a `Rules`.
+    Inputs are the ``arguments`` primal inputs, then the outputs that the function's own graph computed, which are the
+    values of the results. ``rules`` is a `Rules`.
     """
 
     name = "marked"
@@ -258,7 +258,7 @@ def result_of(node: Node, position: int) -> Node:
 
 
 class Settled(Several):
-    """A node whose results have values: its inputs are these."""
+    """A node with several results that have values: its inputs are nodes with these values."""
 
     name = "settled"
     is_transparent = True
@@ -282,9 +282,9 @@ class Settled(Several):
 
 
 def settle_results(node: Node, results: Sequence[Node]) -> None:
-    """Let a node with several results know the nodes that have their values: what asks it for one gets that."""
+    """Replace a node with several results by the nodes that have the results' values."""
     for result in results:
-        result.serial = node.serial - 1  # inputs come first in every order by serials
+        result.serial = node.serial - 1  # inputs must have lower serials than their node
     node.primitive, node.params, node.inputs = settled, (), tuple(results)
 
 

@@ -54,7 +54,7 @@ __all__ = [
     "trunc",
 ]
 
-# Numbers instead of calls: the logarithm of the system may differ from machine to machine.
+# As numbers, because the C library's logarithm may differ between machines.
 _LOG_2 = 0.6931471805599453
 _LOG_10 = 2.302585092994046
 
@@ -95,12 +95,12 @@ def _absolute_lanes(L: Any, x: Any) -> Any:
 copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,), exact=True)
 
 
-# A copy that whoever reads its elements again and again finds in memory.
+# A copy in memory, for operations that read its elements several times.
 stored: Elementwise = Elementwise("stored", lambda L, x: x, (1,), exact=True, cheap=False, cost=1 << 30)
 
 
 def copy_of(node: Node) -> Node:
-    """A node for the same elements, in row-major order where it is in memory."""
+    """A copy of a node's elements, in row-major order if it is in memory."""
     return Node(copy, (node,), (), node.shape, node.dtype, node.stream)
 
 
@@ -260,7 +260,7 @@ class Cast(Elementwise):
         return result
 
     def lowered(self, node: Node) -> Node | None:
-        """Half precision that was converted to float32 and is converted back is what it was."""
+        """Half precision that was converted to float32 and back is the original array."""
         source = node.inputs[0]
         if source.dtype is not dtypes.float32 or node.dtype.size > 2:
             return None

@@ -1,7 +1,7 @@
 """Checks of nodes that come from a file.
 
-Shape rules are called for each node that a program makes, and trust that functions in ``ops`` give them sound
-parameters. Whoever reads a node from a file calls `Primitive.check` first. Extents may be symbolic.
+Shape rules are called for each node that a program makes, and assume that the functions in ``ops`` passed valid
+parameters. Code that reads a node from a file calls `Primitive.check` first. Extents may be symbolic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.graph.node import Node, Shape
 from weft.graph.symbolic import SymbolicExtent
 
 LARGEST = 1 << 62
-"""What no extent, index or step reaches."""
+"""A bound that no extent, index or step reaches."""
 MOST_DIMENSIONS = 64
 
 Check = Callable[[Sequence[Node], Any], None]
@@ -37,7 +37,7 @@ def check_axis(value: Any, rank: int) -> None:
 
 
 def check_axes(value: Any, rank: int) -> None:
-    """Different axes in ascending order."""
+    """Raise unless ``value`` consists of different axes in ascending order."""
     require(type(value) is tuple, "axes are a tuple")
     for axis in value:
         check_axis(axis, rank)
@@ -45,7 +45,7 @@ def check_axes(value: Any, rank: int) -> None:
 
 
 def check_numbers(value: Any, count: int | None = None, lowest: int = 0) -> None:
-    """So many extents, or other numbers from ``lowest`` on."""
+    """Raise unless ``value`` is a tuple of ``count`` extents, or of other numbers from ``lowest`` on."""
     require(type(value) is tuple and count in (None, len(value)), f"{value!r} are not {count} numbers")
     for number in value:
         check_number(number, lowest)
@@ -70,16 +70,16 @@ _BY_NAME: dict[str, Check] = {
     "shape": lambda inputs, value: check_numbers(value),
     "dtype": _is_dtype,
 }
-"""Parameters that mean the same for most primitives: axes are those of the first input."""
+"""Parameters that have the same meaning in most primitives; axes are those of the first input."""
 
 
 def is_checked(name: str, value: Any) -> bool:
-    """Whether `check_parameter` can tell if a parameter is sound; others need a check of the primitive's own."""
+    """Whether `check_parameter` can check a parameter; others are checked by the primitive."""
     return name in _BY_NAME or type(value) in (bool, str)
 
 
 def check_parameter(primitive: str, name: str, value: Any, inputs: Sequence[Node]) -> None:
-    """Raise unless a parameter fits; words and truth values are left to the shape rule."""
+    """Raise unless a parameter is valid; strings and booleans are left to the shape rule."""
     check = _BY_NAME.get(name)
     if check is not None:
         check(inputs, value)
@@ -91,7 +91,7 @@ def inferred(primitive: Any, inputs: Sequence[Node], params: dict[str, Any]) -> 
     """Shape and dtype of a node that comes from a file.
 
     Raises:
-        Exception: of any class, if the inputs or parameters do not fit.
+        Exception: of any class, if inputs or parameters are not valid.
     """
     primitive.check(*inputs, **params)
     shape, dtype = primitive.infer(*inputs, **params)
@@ -100,7 +100,7 @@ def inferred(primitive: Any, inputs: Sequence[Node], params: dict[str, Any]) -> 
 
 
 def check_shape(shape: Shape, dtype: Dtype) -> None:
-    """Raise unless an array can have a shape."""
+    """Raise unless an array can have this shape."""
     check_numbers(shape)
     require(len(shape) <= MOST_DIMENSIONS, f"it has {len(shape)} dimensions; {MOST_DIMENSIONS} are possible")
     size = math.prod([max(extent, 1) for extent in values_of(shape)]) * dtype.size

@@ -1,4 +1,4 @@
-"""Operations that write into parts of a copy of their first input: joining, assigning to slices, scattering."""
+"""Operations that write into parts of a copy of their first input: concatenation, slice updates, scatters."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RegionWrite:
-    """The input at ``position`` is written into a strided region of the result, given by the index of its first element
-    and the distance of elements on each axis."""
+    """The input at ``position`` is written to a strided region of the result, given by the index of its first element
+    and the step along each axis."""
 
     position: int
     starts: Shape
@@ -49,8 +49,8 @@ class RegionWrite:
 class ScatterWrite:
     """The input at ``position`` is written in slices at computed indices.
 
-    The input at ``indices[i]`` holds indices along ``axes[i]``. ``combine`` joins what is there with what is written
-    (None: it is replaced). Updates ``outside`` go to the "nearest" index inside, or "nowhere".
+    ``combine`` merges the old value with the update (None: the update replaces it). Updates ``outside`` go to the
+    "nearest" index inside, or "nowhere".
     """
 
     position: int
@@ -64,7 +64,7 @@ Write = RegionWrite | ScatterWrite
 
 
 class Update(Primitive):
-    """Writes parts of the result, most often into a copy of the first input.
+    """An operation that writes parts of its result, usually into a copy of the first input.
 
     ``disjoint`` says that no element is written twice, so that the writes may happen in any order.
     """
@@ -72,12 +72,12 @@ class Update(Primitive):
     disjoint = False
 
     def writes(self, node: Node) -> list[Write]:
-        """Which inputs are written where, in order."""
+        """Which inputs are written where, in order of writing."""
         raise NotImplementedError(f"{self.name} does not say what it writes")
 
 
 class LinearUpdate(Update):
-    """An update that only moves elements, so that it is linear in all inputs together."""
+    """An update that only moves elements, and so is linear in all inputs together."""
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         if all(t is None for t in tangents):
@@ -87,7 +87,7 @@ class LinearUpdate(Update):
 
 
 def _whole(node: Node, position: int = 0) -> RegionWrite:
-    """All of the result, from an input of its shape."""
+    """A write of the whole result, from an input of the same shape."""
     return RegionWrite(position, (0,) * node.ndim, (1,) * node.ndim)
 
 
@@ -129,7 +129,7 @@ slice_update = SliceUpdate()
 
 
 class Concatenate(LinearUpdate):
-    """Inputs one behind the other along ``axis``; they are equal in the other axes."""
+    """Inputs one after the other along ``axis``; their other extents are equal."""
 
     name = "concatenate"
     parameters = ("axis",)
@@ -176,7 +176,7 @@ class Concatenate(LinearUpdate):
         return self(*p.batch_first(inputs, axes), axis=params["axis"] + 1), 0
 
     def rotated(self, node: Node) -> tuple[Node, Shape] | None:
-        """Both parts of one array in the other order are that array rotated."""
+        """If the inputs are the two parts of one array in reverse order, that array, rotated."""
         if len(node.inputs) != 2 or any(part.primitive is not p.slice_ for part in node.inputs):
             return None
         end, begin = node.inputs
@@ -190,7 +190,7 @@ class Concatenate(LinearUpdate):
 
 
 def _skips(part: Node) -> bool:
-    """Whether a slice has not all elements from its first to its last one."""
+    """Whether a slice leaves out elements between its first and its last one."""
     return any(step != 1 for step in part.params[2])
 
 
@@ -198,8 +198,8 @@ concatenate = Concatenate()
 
 
 class Assembled(LinearUpdate):
-    """Boxes at ``starts``, which have each element of an array of a ``shape`` once. Only graphs that are planned have
-    it."""
+    """An array of ``shape`` made of boxes at ``starts``; each element is in exactly one box. Only planned graphs
+    contain it."""
 
     name = "assembled"
     parameters = ("starts", "shape")
@@ -220,7 +220,7 @@ assembled = Assembled()
 
 
 def made_of_boxes(boxes: Sequence[Node], starts: Sequence[Shape], shape: Shape) -> Node:
-    """A node of which each of the boxes, which begin at ``starts``, is a part."""
+    """A node of ``shape`` that consists of boxes, which begin at ``starts``."""
     return Node(assembled, tuple(boxes), (tuple(starts), shape), shape, boxes[0].dtype, None)
 
 
@@ -249,7 +249,7 @@ class Scatter(Update):
         return super().__call__(*operands, **{"outside": "nowhere", **params})
 
     def lowered(self, node: Node) -> Node | None:
-        """One update of each row of equal elements takes no array of these."""
+        """An update of one element in each row of equal elements needs no array of these elements."""
         found: Node | None = p.with_single_updates(node)
         return found
 
@@ -307,7 +307,7 @@ class Scatter(Update):
         return [cotangent * of_x, *none, None if taken is None else taken * of_updates]
 
     def _factors(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
-        """The derivatives of the result in ``x`` and in the updates, element by element."""
+        """The derivatives of the result with respect to ``x`` and to the updates, element by element."""
         x, *_, updates = inputs
         if params["mode"] == "multiply":
             return self._products(inputs, output, **params)
@@ -317,7 +317,7 @@ class Scatter(Update):
         return p.cast(p.equal(x, output), dtype=dtype), p.cast(chosen, dtype=dtype)
 
     def _products(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
-        """The product of all updates of a location, and for each update that of ``x`` and all others there."""
+        """The product of all updates of a location and, for each update, that of ``x`` and the other updates there."""
         x, *indices, updates = inputs
         one, zero = p.ones_like(updates), p.zeros_like(updates)
         is_zero = p.equal(updates, zero)
@@ -339,7 +339,7 @@ class Scatter(Update):
 
 
 def _taken(array: Array, inputs: Sequence[Array], *, axes: Sequence[int], mode: str, outside: str) -> Array:
-    """The elements at the scatter's indices of an array with the shape of its result."""
+    """The elements at a scatter's indices of an array that has the shape of its result."""
     _, *indices, updates = inputs
     slices = updates.node.shape[indices[0].node.ndim :]
     return p.gather(array, *indices, axes=axes, slice_sizes=slices, outside=outside)
