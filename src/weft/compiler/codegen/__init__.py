@@ -1,1 +1,2 @@
-"""LLVM IR as text (numbers, arithmetic, loops and branches), and machine code from it; other rooms write with it."""
+"""LLVM IR as text (numbers, arithmetic, loops and branches), and machine code from it. Targets write their code with
+it."""

@@ -12,8 +12,9 @@ from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction
 
 
 class Running:
-    """What was joined so far by a reduction or a scan, in stack slots that LLVM turns into registers. If there are
-    several ``vectors`` of lanes side by side, the others are in memory meanwhile (`recall`, `save`)."""
+    """The state of a reduction or a scan, in stack slots that LLVM turns into registers. If several ``vectors`` of
+    lanes are done side by side, the slots hold the state of the current one, and `save` and `recall` move it to and
+    from memory."""
 
     def __init__(self, generator: Any, instruction: Instruction, L: Lanes, vectors: int = 0) -> None:
         self.g = generator
@@ -30,21 +31,21 @@ class Running:
             self.begin()
 
     def begin(self) -> None:
-        """Nothing is joined yet."""
+        """Set the state to the identity."""
         self.write([self.L.constant(value, dtype) for dtype, value in self.identity])
 
     def recall(self) -> None:
-        """Go on with what was saved for the current lanes."""
+        """Load the saved state of the current lanes."""
         for type_, pointer, slot in self._saved():
             self.g.e.store(type_, self.g.e.load(type_, pointer), slot)
 
     def save(self) -> None:
-        """Leave what was joined to other lanes."""
+        """Save the state of the current lanes."""
         for type_, pointer, slot in self._saved():
             self.g.e.store(type_, self.g.e.load(type_, slot), pointer)
 
     def _saved(self) -> list[tuple[str, str, str]]:
-        """Type, place in memory and slot of each part, for the current lanes."""
+        """Type, address and slot of each part of the state, for the current lanes."""
         if not self.memory:
             return []
         e = self.g.e
@@ -66,14 +67,14 @@ class Running:
         return tuple([Value(self.L, self.g.e.load(self.L.type_of(dtype), slot), dtype) for slot, (dtype, _) in pairs])
 
     def finished(self, L: Lanes, values: tuple[Any, ...], instruction: Instruction) -> Any:
-        """The result of an instruction, which may be one of the accumulators."""
+        """The result of an instruction: the finished state, or one part of it."""
         part = instruction.params.get("part")
         return self.reducer.finish(L, values, instruction.dtype) if part is None else values[part]
 
 
 class Accumulator(Running):
-    """The running state of one reduction. If rows are folded ``in_chunks``, or sweeps ``in_parts``, it is that of the
-    current one, and ``totals`` are what those before it came to."""
+    """The state of one reduction. If rows are folded ``in_chunks``, or sweeps ``in_parts``, it is that of the current
+    chunk or part, and ``totals`` is the state of all before it."""
 
     def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
         lanes_reduced = generator.kernel.lane == "reduced"
@@ -84,7 +85,7 @@ class Accumulator(Running):
             self.totals = Running(generator, instruction, L, vectors)
 
     def lifted(self) -> tuple[Any, ...]:
-        """The current element (of each lane) by itself."""
+        """The current element (of each lane) as a state."""
         inputs = [self.g.fitted(self.g.values[value], self.L) for value in self.instruction.inputs]
         index = inputs.pop() if self.reducer.needs_index else None
         found: tuple[Any, ...] = self.reducer.lift(self.L, *inputs, index)
@@ -101,20 +102,21 @@ class Accumulator(Running):
         self.write(after)
 
     def end_chunk(self, first: str) -> None:
-        """Join what the chunk from lane ``first`` on came to with the totals, which have lanes as elements have."""
+        """Join the state of the chunk that begins at lane ``first`` with the totals. Chunks go to the lanes of the
+        totals in turn."""
         total = self.g.crossing.folded(self.read(), self.reducer.merge)
         number = self.g.e.assign(f"and i64 {self.g.e.assign(f'udiv i64 {first}, {CHUNK}')}, {VIRTUAL_LANES - 1}")
         self.totals.write(self.g.crossing.joined(self.totals.read(), total, number, self.reducer.merge))
         self.begin()
 
     def end_part(self, before: Accumulator | None = None) -> None:
-        """Join what a part of a sweep came to with the totals: its own, or those of the state of the part before."""
+        """Join the state of a part of a sweep with the totals: its own ones, or those of ``before``."""
         totals = self.totals if before is None else before.totals
         totals.write(self.reducer.merge(self.L, totals.read(), self.read()))
         self.begin()
 
     def result(self, instruction: Instruction) -> Any:
-        """The finished value: lanes are folded in halves if they are reduced."""
+        """The finished value. Reduced lanes are folded first, one half with the other."""
         values: tuple[Any, ...] = self.totals.read() if self.in_chunks or self.in_parts else self.read()
         L: Lanes = self.L
         if self.g.kernel.lane == "reduced":

@@ -1,7 +1,7 @@
-"""What lanes of a row learn from each other: how reduced lanes are folded, and moved in scans.
+"""Exchange between the lanes of a row: folds over reduced lanes, and moves between lanes in scans.
 
-On a CPU the lanes are those of a vector. Where each lane is a thread, a value has one lane in the code, and what is
-said here of 16 lanes is done by threads that exchange registers (`compiler/cuda/threads.py`).
+On a CPU the lanes are those of a vector. On a GPU each lane is a thread, so a value has one lane in the generated code,
+and threads exchange registers (`compiler/cuda/threads.py`).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class Crossing(Protocol):
     count: int
 
     def folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
-        """All lanes joined, the lower half with the upper one until one is left, which is a value of one lane."""
+        """The fold of all lanes as a value of one lane: the upper half is merged with the lower until one is left."""
 
     def lane(self, value: Value, number: int) -> Value:
-        """The number of one lane, as a value of one lane."""
+        """Lane ``number``, as a value of one lane."""
 
     def with_lane(self, value: Value, element: Value, number: int) -> Value:
-        """A value with another number in one lane."""
+        """``value`` with ``element`` in lane ``number``."""
 
     def joined(
         self, values: tuple[Value, ...], elements: tuple[Value, ...], number: str, merge: Merge
     ) -> tuple[Value, ...]:
-        """Values whose lane of a ``number``, an ``i64``, was joined with ``elements``, which have one lane."""
+        """``values`` with ``elements``, which have one lane, merged into the lane of a ``number``, an ``i64``."""
 
     def shuffled(self, first: Value, second: Value, source: Callable[[int], int]) -> Value:
-        """Each lane from the lane that ``source`` says: those of ``second`` are numbered from ``count`` on."""
+        """In each lane, the lane of ``first`` that ``source`` names; from ``count`` on it names lanes of ``second``."""
 
     def chosen(self, lanes: Sequence[bool]) -> str:
-        """The condition that a lane is one of these, with its type."""
+        """The condition, with its type, that is true in the chosen lanes."""
 
 
 class VectorCrossing:

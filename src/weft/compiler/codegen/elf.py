@@ -1,8 +1,8 @@
 """From LLVM's object code to an image that needs no linker.
 
-Only what code for x86-64 and ARM64 consists of when it is position-independent: sections that are never written,
-addresses relative to the place where they are used, calls of functions elsewhere. For everything else the answer is
-None, and LLVM links the object.
+It handles what position-independent code for x86-64 and ARM64 consists of: sections that are never written, addresses
+relative to the place where they are used, calls of functions elsewhere. For every other object the result is None, and
+LLVM links it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _STUB = 16
 
 
 class _Unsupported(Exception):
-    """Something that only a real linker knows."""
+    """The object has something that only a real linker handles."""
 
 
 @dataclass(frozen=True)
 class _Machine:
-    """What relocations mean on a processor.
+    """How relocations are applied on a processor.
 
-    ``here`` are those that may mean a place in the image; of a function elsewhere, ``calls`` mean its stub and
-    ``loads`` the slot in it. ``jump`` is the code of a stub, which jumps to the address in the slot behind it.
-    ``write`` puts the offset that a relocation means into the code.
+    ``here`` are kinds of relocations that may refer to the image. For functions elsewhere, ``calls`` are kinds that
+    refer to a stub, and ``loads`` kinds that refer to the slot that holds the address. ``jump`` is the code of a stub,
+    which jumps to the address in the slot behind it. ``write`` writes the target of a relocation into the code.
     """
 
     jump: bytes
@@ -50,7 +50,7 @@ def _write_distance(code: bytearray, position: int, kind: int, target: int) -> N
     struct.pack_into("<i", code, position, target - position)
 
 
-# The names in the processor's supplement to the standard of ELF begin with R_X86_64_.
+# The psABI of x86-64 calls these R_X86_64_...
 _PC32, _PLT32, _GOTPCREL, _GOTPCRELX, _REX_GOTPCRELX = 2, 4, 9, 41, 42
 _X86_64 = _Machine(
     jump=b"\xff\x25\x00\x00\x00\x00",  # jmp *(%rip)
@@ -60,14 +60,15 @@ _X86_64 = _Machine(
     write=_write_distance,
 )
 
-# The names in the processor's supplement to the standard of ELF begin with R_AARCH64_.
+# The ELF ABI of ARM64 calls these R_AARCH64_...
 _ADR_PREL_PG_HI21, _ADD_ABS_LO12_NC, _JUMP26, _CALL26, _ADR_GOT_PAGE, _LD64_GOT_LO12_NC = 275, 277, 282, 283, 311, 312
 _LOW_BITS: Mapping[int, int] = {_ADD_ABS_LO12_NC: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4, _LD64_GOT_LO12_NC: 3}
-"""The last 12 bits of an address, in units of so many bits: for an addition, a load or store of 1 to 16 bytes."""
+"""By how many bits the last 12 bits of an address are shifted: for an addition, and for accesses of 1 to 16 bytes."""
 
 
 def _write_instruction(code: bytearray, position: int, kind: int, target: int) -> None:
-    """Fill a field of an instruction. An image begins with a page, so its offsets have the low bits of addresses."""
+    """Fill a field of an instruction. Images begin at a page, so their offsets have the last 12 bits of the
+    addresses."""
     (word,) = struct.unpack_from("<I", code, position)
     if kind in _LOW_BITS:
         word |= (target % _PAGE >> _LOW_BITS[kind]) << 10
@@ -160,7 +161,7 @@ class _Packer:
             self.machine.write(self.code, base + offset, kind, target + addend)
 
     def _target(self, symbol: _Symbol, kind: int) -> int:
-        """The offset that a relocation means."""
+        """The offset in the image that a relocation refers to."""
         if symbol.section in self.starts and kind in self.machine.here:
             return self.starts[symbol.section] + symbol.value
         if symbol.section == _UNDEFINED and symbol.name and kind in self.machine.calls:
@@ -170,7 +171,7 @@ class _Packer:
         raise _Unsupported
 
     def _slot(self, name: str) -> int:
-        """Where the address of a function elsewhere will stand, behind a jump to it."""
+        """The offset of the slot for the address of a function elsewhere; a stub that jumps there stands before it."""
         if name not in self.slots:
             self.code += bytes(-len(self.code) % _STUB)
             self.slots[name] = len(self.code) + len(self.machine.jump)

@@ -1,8 +1,8 @@
 """Writes the LLVM IR text of functions: names, blocks, loops and stack slots.
 
-Structure of the generated code shows as Python structure: a loop is a ``with`` block. Nobody outside
-this package knows a block label or a register name. The text is written directly because that takes a
-tenth of the time of an object model, and code generation is on the path of a user's first call.
+Structure of the generated code shows as Python structure: a loop is a ``with`` block, and no block label is written
+outside of this package. The text is written directly because building it with an object model takes ten times as
+long, and generating code is a part of a user's first call.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 
 class Emitter:
-    """Collects the body of a function and the declarations that it needs. ``rounds_bfloat16``: it is for processors
-    that have an instruction for that."""
+    """Collects the body of a function and the declarations that it needs. ``rounds_bfloat16``: the processor has an
+    instruction that rounds to bfloat16."""
 
     def __init__(self, rounds_bfloat16: bool = False) -> None:
         self.rounds_bfloat16 = rounds_bfloat16
@@ -24,7 +24,7 @@ class Emitter:
         self._names = 0
 
     def fresh(self, prefix: str = "v") -> str:
-        """A name that is not used yet, without its sigil."""
+        """An unused name, without its sigil."""
         self._names += 1
         return f"{prefix}{self._names}"
 

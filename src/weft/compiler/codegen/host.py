@@ -1,7 +1,7 @@
-"""The processor that code is generated for, known without loading LLVM once a process since boot has asked it.
+"""The processor that code is generated for, read from the disk cache where LLVM has described it since the last boot.
 
-It is that of this machine, unless ``WEFT_CPU`` names a level of x86-64 below it; with ``WEFT_QUICK_CODE=1`` LLVM takes
-less than half the time for code that is slower. Either way results are the same bits, and tests compare them.
+It is that of this machine, unless ``WEFT_CPU`` names a level of x86-64 below it. With ``WEFT_QUICK_CODE=1`` LLVM takes
+less than half the time and makes slower code. Results are the same bits in all cases, and tests compare them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.runtime.disk_cache import process_cache
 
 @dataclass(frozen=True)
 class Host:
-    """LLVM's words for a processor, which LLVM said them, and at which of its levels it optimises the code it emits."""
+    """LLVM's description of a processor, the version of LLVM, and the level at which it optimises the code it emits."""
 
     triple: str
     name: str
@@ -48,7 +48,7 @@ OPTIMISATION = "2" if os.environ.get("WEFT_QUICK_CODE", "") in ("", "0") else "0
 
 
 def lesser(host: Host, features: Container[str]) -> Host:
-    """The processor that ``WEFT_CPU`` asks for, or else ``host``, which has these features."""
+    """The processor that ``WEFT_CPU`` names; if it names none, or one that ``host`` lacks features of, ``host``."""
     if _asked in ("", "native"):
         return host
     missing = [feature for feature in LEVELS.get(_asked, ()) if feature not in features]
@@ -93,14 +93,14 @@ def current() -> Host:
 
 
 def forget() -> None:
-    """Drop the description from the disk cache: LLVM has said something else."""
+    """Drop the description from the disk cache, because LLVM's differs."""
     disk, key = process_cache(), _machine()
     if disk is not None and key is not None:
         disk.drop(key)
 
 
 def _machine() -> bytes | None:
-    """The digest of all that LLVM's description of this machine follows from; None where the system does not say."""
+    """A digest of all that LLVM's description depends on, as a key; None where the system does not tell."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as boot, open("/proc/cpuinfo", "rb") as processors:
             facts = [b"host", boot.read(), *_lasting(processors.read(1 << 14))]
@@ -113,6 +113,6 @@ def _machine() -> bytes | None:
 
 
 def _lasting(text: bytes) -> list[bytes]:
-    """The lines on the first processor, apart from its present clock."""
+    """The lines on the first processor, without those that change with its clock."""
     first, _, _ = text.partition(b"\n\n")
     return [line for line in first.split(b"\n") if b"MHz" not in line and b"bogomips" not in line.lower()]

@@ -1,4 +1,4 @@
-"""Scalar code and memory accesses of a kernel, on every target: what is written for one instruction."""
+"""Writes single instructions of a kernel, scalar code and memory accesses, for every target."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from weft.compiler.kernel import Instruction, Kernel, LaneStride, NumberKey, num
 
 class InstructionWriter:
     """Writes instructions for the current lanes, which the loops around them set: ``lane_index`` is the first one,
-    ``mask`` says which of them there are (None: all). ``values`` are those of the instructions written so far. There
-    are ``width`` lanes at a time. ``scheduled`` are the names of the numbers of the schedule."""
+    ``mask`` says which of the ``width`` lanes exist (None: all). ``values`` are those of the instructions written so
+    far. ``scheduled`` are the names of the numbers of the schedule."""
 
     rounds_bfloat16 = False
 
@@ -47,7 +47,7 @@ class InstructionWriter:
         return self.vector.width
 
     def number(self, *key: object) -> str:
-        """A run-time number of the launch; it was read at the start of the function."""
+        """A number of the launch. It was loaded at the start of the function."""
         return self.numbers[self.layout[key]]
 
     def stride(self, position: int, kind: str, number: int) -> str:
@@ -57,7 +57,7 @@ class InstructionWriter:
         return "1" if access.is_one(kind, number) else self.number(position, kind, number)
 
     def _prepare(self, position: int) -> None:
-        """Find out where in memory the operand of an access is."""
+        """Write the base address of the operand of an access."""
         access = self.kernel.instructions[position].access
         if access is None:
             return
@@ -72,18 +72,18 @@ class InstructionWriter:
             self.offsets[position] = self.number(position, "offset")
 
     def _address(self, pointer: str) -> str:
-        """An address of the table, as a pointer to memory."""
+        """A pointer to memory from an address in the table."""
         return pointer
 
     @contextmanager
     def _scope(self) -> Iterator[None]:
-        """Values and offsets made inside are forgotten at the end: their registers do not dominate what follows."""
+        """Forget values and offsets that are made in this block: their registers do not dominate what follows it."""
         values, offsets = dict(self.values), dict(self.offsets)
         yield
         self.values, self.offsets = values, offsets
 
     def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
-        """Add ``index`` times its stride to the offset of every access that has one."""
+        """Add ``index`` times its stride to the offset of every access that moves along the axis."""
         for position in positions:
             key = (position, kind, axis)
             if key in self.layout:
@@ -91,7 +91,7 @@ class InstructionWriter:
                 self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
 
     def _lanes_before(self, stop: str) -> str:
-        """Which of the current lanes are before ``stop``."""
+        """The mask of the current lanes that are before ``stop``."""
         last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
         return str((self._lane_indices() < last).name)
 
@@ -141,11 +141,11 @@ class InstructionWriter:
         return result
 
     def fitted(self, value: Any, L: Lanes) -> Any:
-        """A value in the lanes of ``L``: repeated in all of them if it is the same for all."""
+        """A value in the lanes of ``L``; one that has a single lane is repeated in all."""
         return L.splat(value) if value.lanes.width != L.width else value
 
     def _mask(self, instruction: Instruction, L: Lanes) -> str | None:
-        """The lanes in which an access happens; None for all."""
+        """The mask of the lanes in which an access happens; None for all."""
         tail = Value(L, self.mask, dtypes.bool_) if self.mask is not None and L is self.vector else None
         if instruction.where is None:
             return None if tail is None else tail.name
@@ -197,7 +197,7 @@ class InstructionWriter:
             self._write(position, instruction, value, location, mask)
 
     def _write(self, position: int, instruction: Instruction, value: Any, location: Location, mask: str | None) -> None:
-        """Store a value, or what it makes with the one that is there."""
+        """Store a value, or the combination of it with the one in memory."""
         access, L = instruction.access, self.lanes_of(instruction)
         assert access is not None
         if instruction.combine is not None:
@@ -208,7 +208,7 @@ class InstructionWriter:
         store(L, value, access.dtype, location, mask, self.streams(position))
 
     def streams(self, position: int) -> bool:
-        """Whether a store goes past the caches."""
+        """Whether a store goes past the caches (non-temporal)."""
         return False
 
     def _scalar(self, position: int, instruction: Instruction) -> Any:

@@ -1,4 +1,4 @@
-"""Arithmetic on integers and pointers in generated functions that are no fused kernels."""
+"""Arithmetic on integers and pointers, for generated functions that are not kernels of fused groups."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Integers:
         return self.e.assign(f"mul i64 {left}, {right}")
 
     def rounded_up(self, number: str, multiple: int) -> str:
-        """A number made a multiple of a power of two."""
+        """``number`` rounded up to a multiple of ``multiple``, a power of two."""
         return self.e.assign(f"and i64 {self.add(number, multiple - 1)}, {-multiple}")
 
     def divide(self, left: str, right: str | int) -> str:
@@ -50,10 +50,11 @@ class Integers:
         return self.e.assign(f"xor i1 {condition}, true")
 
     def moved(self, pointer: str, distance: str | int, element: str = "i8") -> str:
-        """A pointer moved by elements of an LLVM type."""
+        """``pointer`` moved by a number of elements of an LLVM type."""
         return self.e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
 
     def memory(self, slot: int) -> str:
-        """The address that two numbers of the step give: an entry of the table and an offset in bytes."""
+        """An address from two numbers of the step, at ``slot`` and behind it: an entry of the table, an offset in
+        bytes."""
         entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(slot)}")
         return self.moved(self.e.load("ptr", entry), self.number(slot + 1))

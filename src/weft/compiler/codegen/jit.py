@@ -1,8 +1,8 @@
 """From LLVM IR text to machine code of this process.
 
-A module under construction is text; a made one is `Image`, or object code where that has to be linked by LLVM; a loaded
-one is addresses of functions. There is nothing between them that could be used too early. Importing this module loads
-LLVM, which takes 40 ms: `weft.compiler.codegen.loading` does it when something has to be made.
+A module under construction is text. A compiled one is an `Image`, or object code that LLVM has to link. A loaded one is
+the addresses of its functions. As these have different types, none can be used too early. Importing this module loads
+LLVM, which takes 40 ms: `weft.compiler.codegen.loading` imports it when something has to be compiled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.runtime.machine_code import Image
 
 
 class CodeGenerationError(RuntimeError):
-    """LLVM refused a module: a fault of Weft's, never of the user's program."""
+    """LLVM rejected a module. This is a fault of Weft, never of the user's program."""
 
 
 class CodeGenerator:
@@ -37,7 +37,7 @@ class CodeGenerator:
         native = Host(llvm.get_process_triple(), name, _preferred(features), version, OPTIMISATION)
         self.host = lesser(native, {name for name, present in features.items() if present})
         self._compilers: list[ThreadCompiler] = []
-        """Those that no thread uses."""
+        """Compilers that no thread is using."""
         self._linker: llvm.LLJIT | None = None
         self._libraries: list[llvm.ResourceTracker] = []
 
@@ -47,10 +47,10 @@ class CodeGenerator:
         )
 
     def object_code(self, text: str, quickly: bool = False) -> bytes:
-        """Relocatable object code of a module; emitted ``quickly`` it is slow code.
+        """Relocatable object code of a module. Emitting it ``quickly`` gives slower code.
 
-        The one pass is what stack slots need to become registers. Others were measured: LLVM's instruction combining
-        takes as long as writing the IR, and the code is slower more often than faster.
+        The one pass is the one that turns stack slots into registers. Others were measured: instruction combining takes
+        as long as writing the IR, and makes the code slower more often than faster.
         """
         try:
             compiler = self._compilers.pop()
@@ -79,7 +79,7 @@ class CodeGenerator:
     def link(self, object_code: bytes, functions: tuple[str, ...], provided: Mapping[str, int]) -> dict[str, int]:
         """Load object code into the process and return the addresses of ``functions``."""
         if self.host.triple.startswith("aarch64") and "linux" in self.host.triple:
-            # LLVM's linker ends the process where the system has put two sections too far from each other.
+            # LLVM's linker aborts the process if the system has placed two sections too far from each other.
             raise CodeGenerationError("On ARM64 only code that is an image can be loaded, and this is not.")
         if self._linker is None:
             self._linker = llvm.create_lljit_compiler(self._machine(int(self.host.optimisation)))
@@ -117,7 +117,7 @@ def make(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image 
 
 
 def make_apart(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
-    """The same while other threads do it, too, where nothing interrupts this one; ``host`` was called before."""
+    """The same while other threads do it too, with interrupts held back. ``host`` must have been called before."""
     with llvm_threads.apart():
         object_code = generator().object_code(text, quickly)
     return image_of(object_code, functions) or object_code

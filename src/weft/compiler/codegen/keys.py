@@ -1,11 +1,11 @@
 """Keys: unsigned integers whose order is the order of the elements.
 
-Signed integers get their sign bit flipped. So do floating-point numbers that are not negative; of negative ones all
-bits are. NaN has the largest key, whatever its bits. In the order of values, -0 and 0 are equal: an `ordered` key tells
-them apart, so that the element can be `restored` from it, and the few elements that this puts out of order (or that
-cannot be restored, as NaN) are put in place afterwards; an `equal` key does not. A complex number has the key of its
-real part in the upper half, that of its imaginary part in the lower one. As in NumPy, numbers with a NaN are behind
-all others: first those whose imaginary part is NaN, by their real part, then those whose real part is.
+Signed integers get their sign bit flipped, and so do floating-point numbers without a sign; of those with a sign, all
+bits are flipped. NaN has the largest key, whatever its bits. In the order of values, -0 and 0 are equal. An `ordered`
+key tells them apart, so that the element can be `restored` from it; the few elements that this puts out of order, or
+that cannot be restored (NaN), are put in place afterwards. In an `equal` key, -0 has the key of 0. A complex number has
+the key of its real part in the upper half and that of its imaginary part in the lower one. As in NumPy, numbers with a
+NaN come last: first those with only an imaginary NaN, by their real part, then those with a real NaN.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Form:
     """What is moved while elements of ``dtype`` are sorted.
 
     That is the key alone, or, where the result is ``indices`` or the element cannot be restored from its key, the key
-    in the upper half of a word and the index in the lower one. Of a wide key, which does not fit there, only the upper
-    bits of those in which keys differ are moved; the others are looked at where these are equal (`runs`).
+    in the upper half of a word and the index in the lower one. A wide key does not fit there: of the bits in which keys
+    differ, only the upper ones are moved, and where these are equal the others are compared afterwards (`runs`).
     """
 
     dtype: Dtype
@@ -51,17 +51,17 @@ class Form:
 
     @property
     def is_wide(self) -> bool:
-        """Whether key and index do not fit a word."""
+        """Whether key and index do not fit in one word."""
         return self.carries and self.key.size == 8
 
     @property
     def is_double(self) -> bool:
-        """Whether what is moved are the keys of float64."""
+        """Whether keys of float64 are moved alone."""
         return not self.carries and self.dtype is dtypes.float64
 
     @property
     def gathers(self) -> bool:
-        """Whether the result is what the input holds at the indices."""
+        """Whether the sorted values are gathered from the input at the sorted indices."""
         return self.carries and not self.indices
 
     @property
@@ -70,7 +70,7 @@ class Form:
 
     @property
     def mends(self) -> bool:
-        """Whether some elements have to be put in place afterwards."""
+        """Whether some elements have to be put in place after the sort."""
         return not self.carries and self.dtype.is_floating
 
     @property
@@ -89,7 +89,7 @@ class Form:
 
 
 def _signs(L: Lanes, raw: Value, dtype: Dtype) -> Value:
-    """All bits set in lanes whose sign bit is."""
+    """All bits set in each lane whose sign bit is set, none in the others."""
     signed = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[dtype.size]
     shifted = Value(L, raw.name, signed) >> (8 * dtype.size - 1)
     return Value(L, shifted.name, raw.dtype)
@@ -104,7 +104,7 @@ def _sign_bit(dtype: Dtype) -> int:
 
 
 def ordered(L: Lanes, raw: Value, dtype: Dtype) -> Value:
-    """The key of elements, whose memory is ``raw``; that of -0 is one below that of 0."""
+    """The keys of elements whose bits in memory are ``raw``; the key of -0 is one below that of 0."""
     if dtype.is_complex:
         real, imag = (equal(L, L.convert(part, dtypes.uint32), dtypes.float32) for part in (raw, raw >> 32))
         behind = L.equal(imag, _NAN) & ~L.equal(real, _NAN)
@@ -121,7 +121,7 @@ def ordered_number(L: Lanes, raw: Value, dtype: Dtype) -> Value:
 
 
 def equal(L: Lanes, raw: Value, dtype: Dtype) -> Value:
-    """The key of elements; -0 has that of 0."""
+    """The keys of elements; -0 has the key of 0."""
     if not dtype.is_floating:
         return ordered(L, raw, dtype)
     negative_zero = L.equal(raw, _sign_bit(dtype))
@@ -129,14 +129,14 @@ def equal(L: Lanes, raw: Value, dtype: Dtype) -> Value:
 
 
 def restored(L: Lanes, key: Value, dtype: Dtype) -> Value:
-    """The memory of elements that have an `ordered` key."""
+    """The bits in memory of elements that have an `ordered` key."""
     if dtype.is_floating:
         return key ^ (~_signs(L, key, dtype) | _sign_bit(dtype))
     return key ^ _sign_bit(dtype) if dtype.is_signed else key
 
 
 def out_of_order(L: Lanes, raw: Value, dtype: Dtype) -> Value:
-    """Whether an element cannot be restored from its key, or not at the right place."""
+    """Whether an element cannot be restored from its key, or would be restored to a wrong position."""
     return is_nan(raw, dtype) | L.equal(raw, _sign_bit(dtype))
 
 

@@ -1,11 +1,11 @@
-"""Lanes: the arithmetic that scalar code of operations is written against.
+"""Lanes: the arithmetic that the scalar code of operations is written with.
 
-A `Value` stands for one number per lane. On a CPU it is an LLVM vector of ``width`` elements, with
-``width == 1`` a plain scalar (as on a GPU, where each thread is a lane). Code written against `Lanes` does
-not know which, so a formula exists once for every target.
+A `Value` stands for one number per lane. On a CPU it is an LLVM vector of ``width`` elements, or a scalar if ``width``
+is 1, as it is on a GPU, where each thread is a lane. Code written with `Lanes` does not depend on the width, so each
+formula exists once for all targets.
 
-Half precision never appears as arithmetic: a ``float16`` or ``bfloat16`` value is held as the float32 of the same
-value, computed in float32 and rounded after each operation (`Lanes.round_to`), which is correctly rounded for
+There is no arithmetic in half precision: a ``float16`` or ``bfloat16`` value is held as the float32 of the same
+value, computed in float32 and rounded after each operation (`Lanes.round_to`). That is correctly rounded for
 ``+ - * / sqrt`` because float32 has more than twice the bits (Figueroa, 1995).
 """
 
@@ -95,12 +95,13 @@ class Lanes:
         return Value(self, self.emitter.assign(text), left.dtype)
 
     def integer_divide(self, left: Value, right: Value | Number) -> Value:
-        """Division of integers towards zero; the caller excludes a zero divisor and the one overflow."""
+        """Division of integers towards zero. The caller excludes division by zero and the one quotient that
+        overflows."""
         left, right = self._pair(left, right)
         return self._two("sdiv" if left.dtype.is_signed else "udiv", left, right)
 
     def truncate_to_integer(self, x: Value, dtype: Dtype) -> Value:
-        """A float rounded towards zero; the caller excludes what no integer of ``dtype`` equals then."""
+        """A float rounded towards zero. The caller excludes floats that are out of the range of ``dtype``."""
         return self._cast("fptosi" if dtype.is_signed else "fptoui", x, dtype)
 
     def any_lane(self, condition: Value) -> str:
@@ -111,7 +112,8 @@ class Lanes:
         return self.emitter.call(f"llvm.vector.reduce.or.v{self.width}i1", "i1", [(type_, condition.name)])
 
     def highest_bit(self, x: Value) -> str:
-        """The register of an ``i64``: how many bits the largest of all lanes has, its value taken as unsigned."""
+        """The register of an ``i64``: the position of the highest bit set in any lane, counted from 1; 0 if there is
+        none."""
         element, all_bits = REGISTER_TYPES[x.dtype], x.name
         if self.width > 1:
             type_, name = self.type_of(x.dtype), f"llvm.vector.reduce.or.v{self.width}{element}"
@@ -130,7 +132,7 @@ class Lanes:
         return Value(self, self.emitter.assign(text), x.dtype)
 
     def compare(self, relation: str, left: Value | Number, right: Value | Number) -> Value:
-        """Lanes of bool; for floating point every comparison with NaN is false, but ``ne`` is true."""
+        """Lanes of bool. For floating point, comparisons with NaN are false, except ``ne``, which is true."""
         left, right = self._pair(left, right)
         dtype = left.dtype
         if dtype.is_floating:
@@ -160,7 +162,7 @@ class Lanes:
         return self.compare(relation[0] + "t", left.real, right.real) | (reals & imags)
 
     def sign(self, x: Any) -> Any:
-        """-1, 0 or 1, and NaN for NaN; a complex number over its magnitude."""
+        """-1, 0 or 1, and NaN for NaN; a complex number is divided by its magnitude."""
         if isinstance(x, Complex):
             size = self.absolute(x)
             zero = self.equal(size, 0)
@@ -174,7 +176,7 @@ class Lanes:
         return self.select(x > 0, one, self.select(x < 0, -one, x))
 
     def round(self, x: Any) -> Any:
-        """The nearest integer, ties to even; by parts for complex numbers."""
+        """The nearest integer, ties to even. The parts of a complex number are rounded each by itself."""
         if isinstance(x, Complex):
             return Complex(self.rint(x.real), self.rint(x.imag))
         return self.rint(x) if x.dtype.is_floating else x
@@ -183,11 +185,11 @@ class Lanes:
         return Complex(x.real, -x.imag) if isinstance(x, Complex) else x
 
     def shift_left(self, x: Value, count: Value) -> Value:
-        """Zero once all bits are shifted out."""
+        """A left shift; 0 if ``count`` is at least the number of bits."""
         return self.select(self._shifts_all(x, count), self.constant(0, x.dtype), x << self._few(x, count))
 
     def shift_right(self, x: Value, count: Value) -> Value:
-        """Copies of the sign bit (zeros if unsigned) come in."""
+        """A right shift that fills with the sign bit, or with zeros if ``x`` is unsigned."""
         last = self.constant(8 * x.dtype.size - 1, x.dtype)
         if x.dtype.is_signed:
             return x >> self.select(self._shifts_all(x, count), last, count)
@@ -232,8 +234,9 @@ class Lanes:
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """Horner's scheme with fused multiply-add; the highest power comes first.
 
-        The high powers of a long one are done in two chains, even and odd: one chain of operations that wait for each
-        other would leave a processor idle. The low powers, which decide how the result is rounded, are not.
+        The high powers of a long polynomial are evaluated in two chains, even and odd powers, because one chain of
+        dependent operations leaves a processor idle. The low powers, which decide how the result is rounded, stay in
+        one chain.
         """
         result = self.constant(coefficients[0], x.dtype)
         rest = coefficients[1:]
@@ -247,7 +250,7 @@ class Lanes:
         return result
 
     def table(self, index: Value, numbers: Sequence[float]) -> Value:
-        """The float64 at a uint32 index of a constant table; the caller excludes indices that it does not have."""
+        """The float64 of a constant table at a uint32 index. The caller excludes indices outside of the table."""
         if self.width == len(numbers) == 16 and "+avx512f" in host.current().features:
             return self._permuted(index, numbers)
         contents = ", ".join([f"double {literal(number, dtypes.float64)}" for number in numbers])
@@ -264,7 +267,7 @@ class Lanes:
         return Value(self, self.emitter.call(gather, type_, arguments), dtypes.float64)
 
     def _permuted(self, index: Value, numbers: Sequence[float]) -> Value:
-        """A table of 16 numbers in two registers of AVX-512, which takes half the time of reading them from memory."""
+        """A table of 16 numbers in two registers of AVX-512: that takes half the time of reading from memory."""
         type_, wide = "<8 x double>", self._cast("zext", index, dtypes.uint64)
         texts = [f"double {literal(number, dtypes.float64)}" for number in numbers]
         low, high = (f"<{', '.join(part)}>" for part in (texts[:8], texts[8:]))
@@ -322,11 +325,11 @@ class Lanes:
         return self.select(self.is_nan(x), x, larger) if x.dtype.is_floating else larger
 
     def larger(self, x: Value, y: Value) -> Value:
-        """The larger one of two numbers; NaN where either is NaN, and of two zeros any one."""
+        """The larger one of two numbers; NaN where either is NaN; either one of 0 and -0."""
         return self.intrinsic("maximum", x, y)
 
     def lesser(self, x: Value, y: Value) -> Value:
-        """The smaller one of two numbers; NaN where either is NaN, and of two zeros any one."""
+        """The smaller one of two numbers; NaN where either is NaN; either one of 0 and -0."""
         return self.intrinsic("minimum", x, y)
 
     def minimum(self, x: Value, y: Value | Number) -> Value:
@@ -347,8 +350,8 @@ class Lanes:
     def convert(self, x: Any, dtype: Dtype) -> Any:
         """A conversion of values: rounding to nearest, truncation towards zero for integers, ``!= 0`` for bool.
 
-        A float that no integer of ``dtype`` equals after truncation saturates, NaN becomes zero: the result is the
-        same on every machine.
+        A float outside of the range of ``dtype`` gives the nearest bound of the range, NaN gives zero: the result is
+        the same on every machine.
         """
         if x.dtype is dtype:
             return x
@@ -363,7 +366,7 @@ class Lanes:
             return self.not_equal(x, 0)
         if dtype in HALVES:
             single = self.convert(x, dtypes.float32)
-            # Two roundings are never one: LLVM would merge them here and there, and call a library for it.
+            # The fence keeps both roundings: LLVM sometimes merges them and calls a library for that.
             return self.round_to(self.intrinsic("arithmetic.fence", single) if x.dtype.size == 8 else single, dtype)
         if x.dtype.is_floating:
             return self._convert_float(x, dtype)
@@ -399,7 +402,7 @@ class Lanes:
         return Value(self, self.bitcast(bits, dtypes.float32).name, dtype)
 
     def _rounded(self, half: str, x: Value) -> Value:
-        """The bits of float32 values rounded to a type of LLVM."""
+        """The bits of float32 values rounded to ``half``, a type of LLVM."""
         element = f"<{self.width} x {half}>" if self.width > 1 else half
         rounded = self.emitter.assign(f"fptrunc {self.type_of(dtypes.float32)} {x.name} to {element}")
         text = f"bitcast {element} {rounded} to {self.type_of(dtypes.uint16)}"
@@ -414,7 +417,7 @@ class Lanes:
         return self.select(self.is_nan(x), quiet, rounded)
 
     def half_to_bits(self, x: Value) -> Value:
-        """The uint16 storage bits of a half-precision value, rounding it to its dtype."""
+        """The bits that a half-precision value has in memory, rounded to its dtype, as uint16."""
         if x.dtype is dtypes.float16:
             return self._rounded("half", x)
         if self.emitter.rounds_bfloat16:
@@ -422,7 +425,7 @@ class Lanes:
         return self._cast("trunc", self._rounded_bfloat16_bits(x) >> 16, dtypes.uint16)
 
     def half_from_bits(self, bits: Value, dtype: Dtype) -> Value:
-        """The value of half-precision storage bits, held as float32."""
+        """The value, held as float32, of half-precision bits from memory."""
         if dtype is dtypes.float16:
             element = f"<{self.width} x half>" if self.width > 1 else "half"
             half = self.emitter.assign(f"bitcast {self.type_of(dtypes.uint16)} {bits.name} to {element}")
@@ -431,7 +434,7 @@ class Lanes:
         return Value(self, self.bitcast(wide, dtypes.float32).name, dtype)
 
     def splat(self, value: Any) -> Any:
-        """A value of one lane in every lane of these."""
+        """A value of one lane repeated in every lane."""
         if isinstance(value, Complex):
             return Complex(self.splat(value.real), self.splat(value.imag))
         if value.lanes.width == self.width:

@@ -1,9 +1,9 @@
 """LLVM on several threads at a time.
 
-llvmlite holds one lock during each call of LLVM, because its users share a context. LLVM itself needs none where each
-thread has a context, a target machine and passes of its own. So threads of ours pass by the lock while they work so;
-for all others it is what it was. The lock is no public part of llvmlite: where it is not found as expected, or
-somebody wants to be told of it, nobody passes by, and LLVM works on one thread.
+llvmlite holds one lock during each call of LLVM, because its users share a context. LLVM itself needs no lock if each
+thread has its own context, target machine and passes. So Weft replaces the lock by one that lets threads of that kind
+pass; all others acquire it as before. The lock is no public part of llvmlite: if it is not found as expected, or
+callbacks are registered for it, no thread passes, and LLVM runs on one thread at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 
 class ThreadCompiler(NamedTuple):
-    """What of LLVM one thread at a time uses."""
+    """The objects of LLVM that only one thread at a time may use."""
 
     machine: llvm.TargetMachine
     builder: llvm.PassBuilder
@@ -33,7 +33,7 @@ _thread = _ThreadState()
 
 
 class _LlvmLock:
-    """The lock of llvmlite, which threads that are ``apart`` pass by."""
+    """A wrapper of llvmlite's lock, which threads that are `apart` do not acquire."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -48,12 +48,12 @@ class _LlvmLock:
 
 @cache
 def _replaced() -> Any:
-    """What holds the lock, which is ours now; None if it is not as expected."""
+    """The object whose lock has been replaced by a `_LlvmLock`; None if llvmlite's lock is not as expected."""
     holder: Any = getattr(llvm.ffi.lib, "_lock", None)
     lock = getattr(holder, "_lock", None)
     if type(lock) is not type(threading.RLock()) or not isinstance(getattr(holder, "_cblist", None), list):
         return None
-    holder._lock = _LlvmLock(lock)  # who is in a call of LLVM holds the one inside
+    holder._lock = _LlvmLock(lock)  # a thread inside a call of LLVM holds, and releases, the lock that is wrapped
     return holder
 
 
@@ -65,8 +65,8 @@ def possible() -> bool:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """In the block this thread uses LLVM with a context, a target machine and passes of its own; no garbage may be
-    collected, which may belong to others."""
+    """In this block the thread calls LLVM without the lock, with its own context, target machine and passes. Garbage
+    collection must be off: it could free objects of LLVM that other threads share."""
     _thread.passes = possible()
     try:
         yield

@@ -1,6 +1,6 @@
-"""Functions of generated code: found in the disk cache, or else made now and cached there.
+"""Functions of generated code: found in the disk cache, or else generated and cached there.
 
-What was found needs neither LLVM nor the modules that write its IR; those are imported when something has to be made.
+Code that is found needs neither LLVM nor the modules that write its IR: these are imported when code is generated.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from weft.runtime.disk_cache import DiskCache, process_cache
 from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
-# What the machine code of a given source depends on besides the processor and LLVM: folders with all inside, and files.
+# Besides the processor and LLVM, machine code depends on its source and on these folders (with subfolders) and files.
 _FOLDERS = ("compiler/codegen", "compiler/cpu", "compiler/cuda", "primitives")
 _FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
-# What plans depend on besides.
+# Plans depend on these folders too.
 _PLANNING_FOLDERS = ("compiler", "graph", "runtime")
 _IMAGE, _OBJECT = b"I", b"O"
 
 
 def _files(names: Sequence[str], *inside: str) -> list[str]:
-    """Files, and those inside of folders; none where they cannot be listed."""
+    """Paths of the files ``names`` and of all Python files in the folders ``inside``; none if a folder cannot be
+    listed."""
     found = [os.path.join(_PACKAGE, name) for name in names]
     folders = [os.path.join(_PACKAGE, name) for name in inside]
     try:
-        for folder in folders:  # which grows by what is found
+        for folder in folders:  # subfolders are appended during the loop
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(".py"):
@@ -52,7 +53,7 @@ def _files(names: Sequence[str], *inside: str) -> list[str]:
 
 
 def _states(files: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of files; nothing if one is missing."""
+    """Paths, sizes and times of files; an empty list if one is missing."""
     try:
         found = [os.stat(path) for path in files]
     except OSError:
@@ -60,8 +61,8 @@ def _states(files: Sequence[str]) -> list[tuple[str, int, int]]:
     return [(path, status.st_size, status.st_mtime_ns) for path, status in zip(files, found, strict=True)]
 
 
-# Taken early: once modules are imported, files may change without changing the code that runs. A file that is new can
-# have no part in that code unless one of these has changed, too.
+# Listed when this module is imported: once modules are imported, files may change without changing the code that runs.
+# A new file can take part in that code only if one of the files listed here is changed to import it.
 _code_files = _files(_FILES, *_FOLDERS)
 _sources = _states(_code_files)
 _planning_files = _files((), *_PLANNING_FOLDERS)
@@ -79,13 +80,13 @@ def load(
 ) -> dict[str, int]:
     """The addresses of ``functions`` in the module that ``generate`` writes.
 
-    ``source`` says in full what the module is made of; the IR is asked for only if the disk cache does not know that.
-    What the module calls may be ``provided`` by name and address. What is not ``lasting`` is not cached on disk. To
-    people it is known by its ``title``, or else by its first function. Where code runs too little to be worth LLVM's
-    optimising, it is made ``quickly``.
+    ``source`` is all that the module depends on. The IR is generated only if ``source`` is not in the disk cache.
+    Functions that the module calls may be ``provided`` by name and address. Code that is not ``lasting`` is not cached
+    on disk. ``title``, or else the first function, names the module in dumps and profiles. Code that runs too little to
+    be worth optimising is made ``quickly``.
 
     Raises:
-        Deferred: it becomes a part of the batch that is open.
+        Deferred: it was added to the open batch.
     """
     module = _Module(source, generate, functions, title or functions[0], quickly)
     if provided or not lasting or not _sources or process_cache() is None:
@@ -94,7 +95,7 @@ def load(
 
 
 class CachedCode(int):
-    """The address of a function of machine code that is on disk, or was meant to be, under a ``key``."""
+    """The address of a function in machine code that is (or, if writing failed, would be) on disk under ``key``."""
 
     key: bytes
     functions: tuple[str, ...]
@@ -102,11 +103,11 @@ class CachedCode(int):
 
 
 _addresses: dict[bytes, dict[str, int]] = {}
-"""Of the functions of modules, by their keys."""
+"""The addresses of functions of loaded modules, by the keys of the modules."""
 
 
 def _addresses_by_key(key: bytes, made: Image | bytes, functions: tuple[str, ...]) -> dict[str, int]:
-    """The addresses of functions that are found again by a key."""
+    """The addresses of functions, as `CachedCode` that knows its key."""
     found: dict[str, int] = {}
     for name, address in _loaded(made, functions, {}).items():
         code = found[name] = CachedCode(address)
@@ -115,7 +116,7 @@ def _addresses_by_key(key: bytes, made: Image | bytes, functions: tuple[str, ...
 
 
 def found_by(key: bytes, functions: tuple[str, ...]) -> dict[str, int] | None:
-    """The addresses of functions of the machine code under a key; None if it is not there any more."""
+    """The addresses of functions in the machine code under a key; None if it is not on disk."""
     found = _addresses.get(key)
     if found is None:
         disk = process_cache()
@@ -131,19 +132,19 @@ def disk_of_plans() -> DiskCache | None:
 
 @cache
 def facts_of_plans() -> bytes:
-    """What plans depend on besides their programs."""
+    """A digest of all that plans depend on besides their programs."""
     digest = _common().copy()
     digest.update(f"plans {_planning_sources}\n".encode(errors="surrogateescape"))
     return digest.digest()
 
 
 def files_as_said() -> bool:
-    """Whether files are those that keys of plans were made with."""
+    """Whether the files are still those from which the keys of plans were made."""
     return _imported_as_said(len(sys.modules))
 
 
 def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bool = True, title: str = "") -> str:
-    """The PTX of the module that ``generate`` writes, for an architecture. The rest is as for `load`."""
+    """The PTX of the module that ``generate`` writes, for an architecture. The other arguments are those of `load`."""
     module = _PtxModule(source, generate, title, architecture)
     made: str = _found_or_made(module, lasting)
     if lasting and _sources and process_cache() is not None:
@@ -154,7 +155,7 @@ def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bo
 
 
 class CachedText(str):
-    """PTX that is on disk, or was meant to be, under a ``key``."""
+    """PTX that is (or, if writing failed, would be) on disk under ``key``."""
 
     key: bytes
 
@@ -166,7 +167,7 @@ class CachedText(str):
 
 
 def text_by(key: bytes) -> CachedText | None:
-    """The PTX under a key; None if it is not there any more."""
+    """The PTX under a key; None if it is not on disk."""
     disk = process_cache()
     stored = disk.get(key) if disk is not None else None
     return None if stored is None else CachedText.of(stored.decode(), key)
@@ -174,7 +175,7 @@ def text_by(key: bytes) -> CachedText | None:
 
 @dataclass(frozen=True)
 class _Module:
-    """A module of machine code for this processor; the fields are as for `load`."""
+    """A module of machine code for this processor. The fields are arguments of `load`."""
 
     source: str
     generate: Callable[[], str]
@@ -187,18 +188,18 @@ class _Module:
         return _key(self.source)
 
     def read(self, stored: bytes) -> Image | bytes:
-        """What a file holds."""
+        """Machine code from the content of a file."""
         if "llvm" in dumps.stages:
             note = "found on disk as machine code; with WEFT_DISK_CACHE=0 it is generated"
             dumps.show("llvm", f"; {self.title}: {note}")
         return _from_bytes(stored)
 
     def written(self, made: Image | bytes) -> bytes | None:
-        """The content of a file; None if there must be none."""
+        """The content of a file; None if the module must not be cached."""
         return _to_bytes(made) if _made_as_said() else None
 
     def begin(self) -> None:
-        """What comes before code is made on several threads."""
+        """Ask LLVM for the processor, before several threads use it."""
         host.generator().host()
 
     def alone(self, text: str) -> Image | bytes:
@@ -212,7 +213,7 @@ class _Module:
 
 @dataclass(frozen=True)
 class _PtxModule:
-    """A module of PTX; the fields are as for `ptx`, and the methods as for `_Module`."""
+    """A module of PTX. The fields are arguments of `ptx`; the methods mean the same as those of `_Module`."""
 
     source: str
     generate: Callable[[], str]
@@ -242,10 +243,10 @@ class _PtxModule:
 
 
 def _found_or_made(module: _Module | _PtxModule, lasting: bool) -> Any:
-    """What a module becomes, from the disk or from LLVM.
+    """The machine code or PTX of a module, from the batch, the disk or LLVM.
 
     Raises:
-        Deferred: there is a batch, and it becomes a part of that.
+        Deferred: a batch is open, and the module was added to it.
     """
     batch = batches.current() if lasting else None
     disk = process_cache() if lasting and _sources else None
@@ -288,13 +289,13 @@ def _loaded(made: Image | bytes, functions: tuple[str, ...], provided: Mapping[s
 
 
 def _names(made: Image | bytes, function: str) -> bool:
-    """Whether code calls a function of another module. Object code names those that it defines, too."""
+    """Whether code calls a function of another module. In object code, functions that it defines are found too."""
     return function in made.slots if isinstance(made, Image) else function.encode() in made
 
 
 @cache
 def _shared(module: SharedModule) -> dict[str, int]:
-    """Addresses of functions that other modules call."""
+    """The addresses of functions that other modules call."""
     return load(module.text, lambda: module.text, module.functions)
 
 
@@ -307,7 +308,7 @@ def _from_bytes(stored: bytes) -> Image | bytes:
 
 
 def _key(source: str) -> bytes:
-    """The key of a module: whatever makes a difference to its machine code makes another key."""
+    """The key of a module. It differs if anything differs that its machine code depends on."""
     digest = _common().copy()
     digest.update(source.encode())
     return digest.digest()
@@ -315,14 +316,14 @@ def _key(source: str) -> bytes:
 
 @cache
 def _common() -> hashlib._Hash:
-    """The digest of what all keys have in common."""
+    """The digest of all that is the same for all keys of machine code."""
     facts = f"{_sources} {weft.__version__} {llvmlite.__version__} {host.current()}\n"
     return hashlib.sha256(facts.encode(errors="surrogateescape"))
 
 
 @cache
 def _ptx_facts(architecture: str) -> hashlib._Hash:
-    """The digest of what all keys of PTX have in common."""
+    """The digest of all that is the same for all keys of PTX for an architecture."""
     facts = f"{_sources} {weft.__version__} {llvmlite.__version__} PTX for {architecture}\n"
     return hashlib.sha256(facts.encode(errors="surrogateescape"))
 
@@ -340,7 +341,7 @@ def _nvptx() -> ModuleType:
 
 
 def _made_as_said() -> bool:
-    """Whether the processor and the files are those that keys were made with."""
+    """Whether the processor and the files are those from which keys were made."""
     if host.generator().host() != host.current():
         host.forget()
         return False
@@ -349,6 +350,6 @@ def _made_as_said() -> bool:
 
 @cache
 def _imported_as_said(modules: int) -> bool:
-    """Whether files are those that keys were made with. Asked once while no module is imported: files that change
-    later do not change the code that runs."""
+    """Whether the files are those from which keys were made. The result is cached by the number of imported
+    ``modules``: files that change while nothing is imported do not change the code that runs."""
     return _states(_code_files) == _sources and _states(_planning_files) == _planning_sources

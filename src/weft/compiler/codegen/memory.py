@@ -24,8 +24,9 @@ SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32"
 
 
 class Location:
-    """Where an access goes: ``index`` counts elements from ``base``, as a register, or as a vector of them if
-    ``scattered``. ``alignment`` is that of the first lane in bytes, if more than an element's is known."""
+    """Where an access goes: ``index`` is the number of elements from ``base``, in a register, or a vector of such
+    numbers if ``scattered``. ``alignment`` is that of the first lane in bytes, if it is known to be more than an
+    element's."""
 
     __slots__ = ("alignment", "base", "index", "scattered")
 
@@ -39,13 +40,13 @@ def element_pointer(L: Lanes, location: Location, element: str) -> str:
 
 
 def load(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> Any:
-    """The value of ``dtype`` at a location, in as many lanes as ``L`` has; lanes outside of ``mask`` read nothing and
-    are zero."""
+    """The value of ``dtype`` at a location, in as many lanes as ``L`` has. Lanes outside of ``mask`` are zero and do
+    not access memory."""
     return from_memory(L, image(L, dtype, location, mask), dtype)
 
 
 def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
-    """What `load` reads, as it is in memory."""
+    """What `load` reads, with the type that it has in memory."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     pointer = element_pointer(L, location, element)
@@ -60,7 +61,7 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
 
 
 def load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) -> str:
-    """What one lane reads; zero without reading if ``mask`` is false: there need be no memory at its location."""
+    """The element of one lane; zero if ``mask`` is false. Then memory is not accessed, and need not exist."""
     if mask is None:
         return e.assign(f"load {type_}, ptr {pointer}, align {align}")
     slot = e.slot(type_)
@@ -71,7 +72,7 @@ def load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) 
 
 
 def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | None, streamed: bool = False) -> None:
-    """Write ``value`` to a location, in the lanes of ``mask``; ``streamed``, past the caches."""
+    """Write ``value`` to a location, in the lanes of ``mask``. If ``streamed``, the store goes past the caches."""
     element = MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>" if L.width > 1 else element
     raw = to_memory(L, value, dtype)
@@ -129,7 +130,7 @@ def dtype_alignment(dtype: Dtype) -> int:
 
 
 def from_memory(L: Lanes, raw: str, dtype: Dtype) -> Any:
-    """A value from its memory image in a register."""
+    """A value from a register that has the type in memory."""
     if dtype.is_bool:
         return L.not_equal(Value(L, raw, dtypes.uint8), 0)
     if dtype in HALVES:
@@ -142,7 +143,7 @@ def from_memory(L: Lanes, raw: str, dtype: Dtype) -> Any:
 
 
 def to_memory(L: Lanes, value: Any, dtype: Dtype) -> str:
-    """The memory image of a value."""
+    """A value converted to the type that it has in memory."""
     if dtype.is_bool:
         element = f"<{L.width} x i8>" if L.width > 1 else "i8"
         return L.emitter.assign(f"zext {L.type_of(dtype)} {value.name} to {element}")

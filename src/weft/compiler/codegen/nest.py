@@ -1,6 +1,6 @@
-"""The loops of a kernel around its instructions, on every target: rows, stages and sweeps.
+"""The loops of a kernel around its instructions, for every target: rows, stages and sweeps.
 
-How lanes are walked over is what targets do in their own way.
+Loops over lanes are written by the subclasses for the targets.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from weft.compiler.kernel import (
 from weft.compiler.passes import Pass
 
 Reductions = dict[int, Accumulator | OrderedFold]
-"""The states of the reductions of a pass, by number of the instruction."""
+"""The states of the reductions of a pass, by the numbers of their instructions."""
 
 
 def folded_in_parts(reductions: Reductions) -> list[Accumulator]:
-    """The states of reductions that fold parts of a sweep by themselves."""
+    """The states that fold a sweep part by part."""
     return [s for s in dict.fromkeys(reductions.values()) if isinstance(s, Accumulator) and s.in_parts]
 
 
 class NestWriter(InstructionWriter, ABC):
-    """Writes the rows, stages and sweeps of a kernel. ``passes`` are those over a row; ``in_chunks`` says whether the
-    lanes of rows are, and ``in_parts`` whether a sweep is."""
+    """Writes the rows, stages and sweeps of a kernel. ``passes`` are its passes over a row; ``in_chunks`` says whether
+    the lanes of a row are folded chunk by chunk, ``in_parts`` whether a sweep is folded part by part."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class NestWriter(InstructionWriter, ABC):
         self.backwards = self.passes[0].backwards
 
     def _begin(self) -> None:
-        """What is the same for all units: numbers, operands, values at the level of the kernel."""
+        """What is done once in a call: loading the numbers, finding operands, values at the level of the kernel."""
         for position in self.layout.values():
             pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}")
             self.numbers[position] = self.e.load("i64", pointer)
@@ -65,11 +65,11 @@ class NestWriter(InstructionWriter, ABC):
         self._emit_where(lambda i: i.level is Level.KERNEL and not i.varying)
 
     def _wait(self) -> None:
-        """Wait for what has to come before memory is read or written: nothing, on most machines."""
+        """Wait for work that must end before memory is accessed. Most targets need not wait."""
 
     def _leave_if_in_place(self) -> None:
-        """A copy of elements to where they are is done: only a run knows whether an update got the memory of what it
-        updates."""
+        """Return if a kernel that copies would copy every element to where it is. Whether an update was given the
+        memory of the array it updates is known only at run time."""
         copied = copied_numbers(self.kernel)
         if copied is None:
             return
@@ -81,7 +81,7 @@ class NestWriter(InstructionWriter, ABC):
             self.e.leave()
 
     def _enter_rows(self, row: str, axes: int) -> None:
-        """Set the indices of the first ``axes`` row axes from a row-major number."""
+        """Set the indices of the first ``axes`` row axes from their row-major number ``row``."""
         remaining = row
         indices: list[str] = []
         for axis in reversed(range(axes)):
@@ -98,7 +98,7 @@ class NestWriter(InstructionWriter, ABC):
             self._advance("row", axis, index, range(len(self.kernel.instructions)))
 
     def _extent_of_chunk(self, chunk: str) -> str:
-        """How many elements of the reduced axis a chunk has: the last one has what is left."""
+        """How many elements of the reduced axis a chunk has; the last one may have fewer."""
         size = self.number("sweep", 0) if self.kernel.sweeps else self.number("lane")
         before = self.e.assign(f"mul i64 {chunk}, {size}")
         return self._smaller(self.e.assign(f"sub i64 {self.number('whole')}, {before}"), size)
@@ -123,7 +123,7 @@ class NestWriter(InstructionWriter, ABC):
             self._sweep(current)
 
     def _is_between(self, instruction: Instruction, stage: int) -> bool:
-        """Whether a value or store belongs before the sweep of a stage."""
+        """Whether a value or store is done before the sweep of a stage."""
         if instruction.stage != stage or instruction.operation == "reduce" or instruction.level is Level.SWEEP:
             return False
         return instruction.varying or instruction.stage > 0 or instruction.operation == "store"
@@ -151,7 +151,7 @@ class NestWriter(InstructionWriter, ABC):
         return state.result(instruction)
 
     def _accumulators(self, current: Pass, vectors: int = 0) -> Reductions:
-        """The reductions of a pass, of which nothing is done yet. Those that give parts of one result share a state."""
+        """States for the reductions of a pass, set to identities. Those that give parts of one result share a state."""
         states: Reductions = {}
         shared: dict[Any, Accumulator | OrderedFold] = {}
         for position in current.roots:
@@ -166,12 +166,12 @@ class NestWriter(InstructionWriter, ABC):
         return states
 
     def _prefixes(self, current: Pass, vectors: int = 0) -> dict[int, Prefix]:
-        """The scans of a pass, of which nothing is done yet."""
+        """States for the scans of a pass, set to identities."""
         scans = [(number, self.kernel.instructions[number]) for number in current.computed]
         return {number: Prefix(self, scan, vectors) for number, scan in scans if scan.operation == "scan"}
 
     def is_first(self) -> str:
-        """Whether nothing of the row has been walked before the current element, or vector of reduced lanes."""
+        """Whether the current element, or vector of reduced lanes, is the first of its row."""
         if self.kernel.lane != "reduced":
             return self.e.assign(f"icmp eq i64 {self.sweep_count}, 0")
         if not self.backwards:
@@ -185,7 +185,7 @@ class NestWriter(InstructionWriter, ABC):
         return self.kernel.lane == "reduced"
 
     def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
-        """Loops over the sweep axes from ``depth`` on, and inside them the lanes if these come last."""
+        """Loops over the sweep axes from ``depth`` on; inside them, over the lanes if these are innermost."""
         if depth > self.kernel.sweeps:
             if self._lanes_inside:
                 self._sweep_lanes(current, reductions)
@@ -208,18 +208,18 @@ class NestWriter(InstructionWriter, ABC):
         return self.chunk_extent or self.number("sweep", depth - 1)
 
     def _ask_ahead_of_sweep(self, count: str, extent: str) -> None:
-        """Ask for memory that later turns of the last sweep need."""
+        """Prefetch memory that later turns of the last sweep need."""
 
     @abstractmethod
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
-        """What is done with the lanes inside of the sweeps."""
+        """What is done with the lanes inside the sweeps."""
 
     def folds_chunks(self, instruction: Instruction) -> bool:
-        """Whether a reduction folds chunks of a row by themselves."""
+        """Whether a reduction folds a row chunk by chunk."""
         return self.in_chunks and folds_in_chunks(self.kernel, instruction)
 
     def _by_chunks(self, reductions: Reductions, do: Callable[[str, str], None]) -> None:
-        """``do`` the lanes of a row from one to another: all, or if its chunks are folded by themselves, chunk by
+        """Call ``do`` with the range of all lanes of a row, or of each chunk if some of the reductions fold chunk by
         chunk."""
         states = [s for s in dict.fromkeys(reductions.values()) if isinstance(s, Accumulator) and s.in_chunks]
         if not states:
@@ -231,12 +231,12 @@ class NestWriter(InstructionWriter, ABC):
                 state.end_chunk(first)
 
     def folds_parts(self, instruction: Instruction) -> bool:
-        """Whether a reduction folds parts of a sweep by themselves."""
+        """Whether a reduction folds a sweep part by part."""
         return self.in_parts and folds_in_parts(self.kernel, instruction)
 
     def _by_parts(self, reductions: Reductions, start: str, stop: str, do: Callable[[str, str], None]) -> None:
-        """``do`` the turns of a sweep from one to another: all, or if its parts are folded by themselves, part by
-        part."""
+        """Call ``do`` with the range from ``start`` to ``stop`` of a sweep, or with each part of it if some of the
+        reductions fold part by part."""
         states = folded_in_parts(reductions)
         if not states:
             do(start, stop)
@@ -246,12 +246,12 @@ class NestWriter(InstructionWriter, ABC):
             self._end_part(states)
 
     def _end_part(self, states: Sequence[Accumulator]) -> None:
-        """Join what a part of a sweep came to with what those before it did."""
+        """Join the states of a part of a sweep with those of the parts before it."""
         for state in states:
             state.end_part()
 
     def _enter_sweep(self, depth: int, count: str, extent: str, current: Pass) -> None:
-        """Set the index of a sweep axis, and compute what is known with it."""
+        """Set the index of a sweep axis, and compute the values that it determines."""
         self._set_sweep(depth, count, extent, current)
         self._emit_needed(current.needed, depth)
 
@@ -269,7 +269,7 @@ class NestWriter(InstructionWriter, ABC):
         return ragged or self.number("lane")
 
     def _emit_needed(self, needed: list[int], depth: int) -> None:
-        """Values that are known once ``depth`` sweep loops are open."""
+        """Values that can be computed once ``depth`` sweep loops are open."""
         last = depth == self.kernel.sweeps and not self._lanes_inside
         for position in needed:
             instruction = self.kernel.instructions[position]
@@ -283,7 +283,7 @@ class NestWriter(InstructionWriter, ABC):
         return all(value in self.values for value in instruction.inputs)
 
     def _accumulate(self, current: Pass, reductions: Reductions) -> None:
-        """All that a pass does with the current lanes."""
+        """All that a pass does for the current lanes."""
         for position in current.needed:
             self._accumulate_one(position, current, reductions)
 
@@ -300,7 +300,7 @@ class NestWriter(InstructionWriter, ABC):
             self._save(position, instruction)
 
     def _make_room(self, current: Pass) -> None:
-        """Find places for what a pass saves."""
+        """Reserve memory for the values that a pass saves."""
 
     @abstractmethod
     def _save(self, position: int, instruction: Instruction) -> None:
@@ -308,4 +308,4 @@ class NestWriter(InstructionWriter, ABC):
 
     @abstractmethod
     def _recall(self, position: int, instruction: Instruction) -> Any:
-        """What was saved for the current lanes."""
+        """The saved value for the current lanes."""

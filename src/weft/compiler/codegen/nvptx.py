@@ -1,7 +1,7 @@
-"""From LLVM IR text to PTX, the assembly of NVIDIA GPUs. LLVM has this target on every machine, with or without a card.
+"""From LLVM IR text to PTX, the assembly of NVIDIA GPUs. LLVM can generate it on every machine, with or without a card.
 
-The bits are those of the IR: LLVM fuses no multiplication with an addition unless it is told to, which is checked here;
-divisions and square roots are rounded correctly, and subnormal numbers are kept.
+Results are those of the IR, bit for bit: LLVM does not fuse multiplications with additions (the PTX is checked for
+that), rounds divisions and square roots correctly, and keeps subnormal numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INEXACT = re.compile(r"\b(?:add|sub|mul)\.f(?:32|64)|\.ftz|\.approx|\.full|\bma
 
 
 _compilers: dict[str, list[ThreadCompiler]] = {}
-"""Those that no thread uses, by architecture."""
+"""Compilers that no thread is using, by architecture."""
 
 
 @cache
@@ -40,11 +40,11 @@ def _new_compiler(architecture: str) -> ThreadCompiler:
 
 _WAITS = re.compile(r"^ *(?:declare|call) void @llvm\.nvvm\.griddepcontrol\..*$", re.MULTILINE)
 _FIRST_THAT_WAITS = 90
-"""The first architecture on which a kernel may begin before the one before it has ended."""
+"""The first architecture on which a kernel may begin before the previous one has ended."""
 
 
 def _whole(text: str, architecture: str) -> str:
-    """A module with the shared functions that it calls, in place of their declarations, for an architecture."""
+    """A module in which declarations of shared functions are replaced by their definitions, for an architecture."""
     if int(architecture.removeprefix("sm_").rstrip("af")) < _FIRST_THAT_WAITS:
         text = _WAITS.sub("", text)
     for module in MODULES:
@@ -79,7 +79,7 @@ def _ptx(text: str, architecture: str) -> str:
 
 
 def begin() -> None:
-    """Tell LLVM of its targets."""
+    """Initialise LLVM's targets."""
     without_interrupts(_initialized)
 
 
@@ -90,6 +90,6 @@ def ptx(text: str, architecture: str) -> str:
 
 
 def ptx_apart(text: str, architecture: str) -> str:
-    """The same while other threads do it, too, where nothing interrupts this one; `begin` was called before."""
+    """The same while other threads do it too, with interrupts held back. `begin` must have been called before."""
     with llvm_threads.apart():
         return _ptx(text, architecture)

@@ -1,8 +1,8 @@
-"""The running state of a scan in generated code.
+"""The state of a scan in generated code.
 
-Along reduced lanes, 16 elements are scanned by themselves: each step joins every lane with one that is 1, 2, 4 and 8
-lanes before it. Then the result of all elements before is joined with each of them. Along sweeps, and if the scan is
-sequential, an element is joined after the other.
+Along reduced lanes, each vector of 16 elements is first scanned alone: in four steps, each lane is joined with the one
+that is 1, 2, 4 and 8 lanes before it. Then each element is joined with the result of all vectors before. Along sweeps,
+and if the scan is sequential, elements are joined one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.compiler.kernel import Instruction
 
 
 class Prefix(Running):
-    """The running state of one scan."""
+    """The state of one scan."""
 
     def __init__(self, generator: Any, instruction: Instruction, vectors: int = 0) -> None:
         self.in_lanes = generator.kernel.lane == "reduced"
@@ -33,17 +33,18 @@ class Prefix(Running):
         return self._result(before_chunk, *self.join(self.reducer.lift(self.L, *elements, None)))
 
     def alone(self) -> tuple[Value, ...]:
-        """The vector of the current lanes, scanned by itself."""
+        """The vector of the current lanes, scanned without what comes before it."""
         elements, _ = self._inputs()
         return self._within_vector(self.reducer.lift(self.L, *elements, None))
 
     def behind(self, before: tuple[Value, ...], alone: tuple[Value, ...]) -> Any:
-        """The result at the current lanes, of a vector that was scanned by itself and of what there was before."""
+        """The result at the current lanes, from ``alone``, their own scan, and ``before``, the result of all before
+        them."""
         _, before_chunk = self._inputs()
         return self._result(before_chunk, before, self._from_first(before, alone, self.L))
 
     def _inputs(self) -> tuple[list[Any], list[Any]]:
-        """The current element, and what comes before the chunk, if there are chunks."""
+        """The current element, and the total of all chunks before the current one, if there are chunks."""
         inputs = [self.g.fitted(self.g.values[value], self.L) for value in self.instruction.inputs]
         count = len(inputs) - self.instruction.params.get("parts", 0)
         return inputs[:count], inputs[count:]
@@ -56,7 +57,7 @@ class Prefix(Running):
         return self.finished(self.L, joined, self.instruction)
 
     def join(self, here: tuple[Value, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Join the current element (of each lane): what there was before, and then."""
+        """Join the current element (of each lane) with the state; return the states before and after it."""
         before = self.read()
         if self.in_lanes and self.reducer.sequential:
             joined = self._lane_after_lane(before, here)
@@ -66,17 +67,18 @@ class Prefix(Running):
         return before, joined
 
     def _from_first(self, before: tuple[Value, ...], here: tuple[Value, ...], L: Lanes) -> tuple[Value, ...]:
-        """What came before joined with what is here; in the first step of a row nothing came before."""
+        """``before`` joined with ``here``; for the first element of a row, which has nothing before it, ``here``
+        alone."""
         merged = self.reducer.merge(L, before, here)
         first = f"i1 {self.g.is_first()}"
         return self.chosen(first, here, merged)
 
     def chosen(self, condition: str, yes: tuple[Value, ...], no: tuple[Value, ...]) -> tuple[Value, ...]:
-        """One of two, by a condition with its type."""
+        """One of two states, by a condition with its type."""
         return tuple([self._selected(condition, *pair) for pair in zip(yes, no, strict=True)])
 
     def _lane_after_lane(self, before: tuple[Value, ...], here: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The lanes joined with what came before, one after the other."""
+        """All lanes joined with what came before them, one after the other."""
         order = list(reversed(range(self.crossing.count)) if self.backwards else range(self.crossing.count))
         joined = tuple([Value(self.L, "poison", value.dtype) for value in here])
         results = tuple([self.crossing.lane(value, order[0]) for value in before])
@@ -88,7 +90,7 @@ class Prefix(Running):
         return joined
 
     def _within_vector(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
-        """Each lane joined with those before it."""
+        """Each lane joined with all lanes before it."""
         L, count, distance = self.L, self.crossing.count, 1
         while distance < count:
             moved = tuple([self._moved(value, distance) for value in values])
@@ -100,17 +102,17 @@ class Prefix(Running):
         return values
 
     def _moved(self, value: Value, distance: int) -> Value:
-        """Lanes moved by ``distance`` in the direction of the scan; those that leave come in again."""
+        """Lanes rotated by ``distance`` in the direction of the scan."""
         step = distance if self.backwards else -distance
         return self.crossing.shuffled(value, value, lambda lane: (lane + step) % self.crossing.count)
 
     def _everywhere(self, value: Value) -> Value:
-        """The lane that the scan reaches last, in all lanes."""
+        """The value of the last lane, in the direction of the scan, in all lanes."""
         last = 0 if self.backwards else self.crossing.count - 1
         return self.crossing.shuffled(value, value, lambda lane: last)
 
     def _without_itself(self, before: tuple[Value, ...], joined: tuple[Value, ...]) -> tuple[Value, ...]:
-        """What comes before each element. Lanes move by one in the direction of the scan."""
+        """What comes before each element: lanes are moved by one in the direction of the scan."""
         if not self.in_lanes:
             return before
         crossing, pairs = self.crossing, list(zip(joined, before, strict=True))
@@ -126,10 +128,10 @@ class Prefix(Running):
 
 
 class OrderedFold(Prefix):
-    """The running state of a reduction that joins elements in their order."""
+    """The state of a reduction that joins elements in their order."""
 
     def step(self) -> None:
-        """Join the current element; of a vector that is not whole, lanes that are not there change nothing."""
+        """Join the current element. In an incomplete vector, lanes that do not exist change nothing."""
         L = self.L
         inputs = [self.g.fitted(self.g.values[value], L) for value in self.instruction.inputs]
         here = self.reducer.lift(L, *inputs, None)

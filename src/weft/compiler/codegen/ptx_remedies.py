@@ -1,18 +1,18 @@
-"""Instructions of PTX that NVIDIA's assembler gets wrong, in other words.
+"""Replaces instructions of PTX that NVIDIA's assembler translates wrongly.
 
 Seen with ptxas 12.8, 12.9 and 13.0 for sm_90, from -O1 on, and with the assembler of driver 580, on an H100:
 
-- Two extrema become one instruction, `VIMNMX3`, which loses that an operand was negated: ``max(max(a, -b), c)`` gives
+- Two extrema become one instruction, `VIMNMX3`, and the negation of an operand is lost: ``max(max(a, -b), c)`` gives
   ``max(a, b, c)``.
-- An absolute value counts as positive, that of the smallest integer too, which has none: of 16 bits it becomes one of
-  32, and ``abs(x) < 0`` is never true.
-- The extremum of 16 bits is computed as one of two such numbers, and what says which operand was taken tells of the
-  other half of the register.
-- In ``(p ? 0 : x) & y`` the choice becomes a mask. If ``p`` is known before two loops that choose so, the mask is made
-  in the first loop, and the second one uses it even if the first had no turn.
+- An absolute value is taken to be positive, although that of the smallest integer is negative: a 16-bit one becomes a
+  32-bit one, and ``abs(x) < 0`` is never true.
+- A 16-bit extremum is computed by an instruction for two of them, and the predicate that says which operand was taken
+  is that of the other half of the register.
+- In ``(p ? 0 : x) & y`` the choice becomes a mask. If ``p`` is known before two loops that contain such a choice, the
+  mask is computed in the first loop, and the second one uses it even if the first loop ran zero times.
 
-What is written as a complement and a sum, in 32 bits, or with a zero that the assembler does not know, has the bits
-that PTX promises.
+The replacements are complements and sums, 32-bit operations, and zeros that the assembler cannot see through. They give
+the bits that PTX specifies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IN_32_BITS = (
 _MASKED = re.compile(r"\band\.b(?:16|32|64)\s+%\w+, (%\w+), (%\w+|-?\d+);")
 _CHOICE_OF_ZERO = re.compile(r"\bselp\.b(16|32|64)\s+(%\w+), (?:0, (%\w+)|(%\w+), 0), (%p\d+);")
 _BODY = re.compile(r"^\{$", re.MULTILINE)
-# Grids have one axis, of which the assembler knows nothing.
+# Grids have a single axis, so this is always zero; the assembler does not know that.
 _ZERO = """{
 	.reg .b32 %zero32;
 	.reg .b16 %zero16;
@@ -44,7 +44,7 @@ _ZERO = """{
 
 
 def as_assemblers_respect_it(text: str) -> str:
-    """PTX of the same meaning, without what assemblers get wrong."""
+    """PTX with the same meaning, without the instructions that the assembler translates wrongly."""
     text = _NEGATED.sub(_COMPLEMENT_AND_SUM, text)
     text = _ABSOLUTE.sub(rf"{_COMPLEMENT_AND_SUM} max.s\1 \2, \2, \3;", text)
     return _with_unknown_zeros(_EXTREMUM.sub(_IN_32_BITS, text))

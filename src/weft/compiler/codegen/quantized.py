@@ -1,6 +1,6 @@
-"""Codes of quantised numbers in registers, on every target: what they stand for.
+"""Decodes quantised numbers in registers, for every target.
 
-What is computed is what `weft.primitives.quantized_formats` defines, bit for bit.
+Results equal the definitions of `weft.primitives.quantized_formats`, bit for bit.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from weft.dtypes import Dtype
 from weft.primitives.quantized_formats import FLOAT8_NAN, POWER_NAN, WORD, rounds_once
 
 _FLOAT4_NIBBLES = 0xC8643210
-"""Twice the numbers that 4-bit floating codes stand for, four bits each."""
+"""Twice the magnitudes of 4-bit floating-point codes, four bits each."""
 _FLOAT8_LEAST_NORMAL = 8
 _SIGN = {4: 28, 8: 24}
-"""How far the sign of a floating code is from that of a float32."""
+"""How many bits the sign of a floating-point code is below that of a float32."""
 
 
 @dataclass(frozen=True)
 class Coding:
-    """A format as machine code knows it: the dtype of scales (and biases) in memory, and that of the numbers."""
+    """A format of quantised numbers: mode and bits of the codes, the dtype of scales (and biases) in memory, and the
+    dtype of decoded numbers."""
 
     mode: str
     bits: int
@@ -36,24 +37,24 @@ class Coding:
 
     @property
     def terms(self) -> int:
-        """How many codes, which have one scale and begin and end with a word, are treated together."""
+        """How many codes are decoded together. They share a scale, and begin and end at a word."""
         return WORD // 2 if self.narrow else WORD
 
     @property
     def words(self) -> int:
-        """The words of these codes."""
+        """How many words these codes take."""
         return self.terms * self.bits // WORD
 
 
 def field(words: Sequence[Value], start: int, bits: int) -> Value:
-    """The code that begins at a bit of neighbouring words; bits above it may be anything."""
+    """The code that begins at bit ``start`` of neighbouring words. The bits above it are undefined."""
     word, shift = divmod(start, WORD)
     code = words[word] >> shift if shift else words[word]
     return code | (words[word + 1] << (WORD - shift)) if shift + bits > WORD else code
 
 
 def number(coding: Coding, code: Value) -> Value:
-    """The number that a code (uint32, with any bits above it) stands for, without its scale."""
+    """The number, without its scale, of a code: a uint32 whose upper bits are undefined."""
     L, bits = code.lanes, coding.bits
     if coding.affine:
         whole = code & ((1 << bits) - 1)
@@ -64,25 +65,25 @@ def number(coding: Coding, code: Value) -> Value:
 
 
 def scale(coding: Coding, value: Value) -> Value:
-    """A scale or bias as a number of the result, from what `scale_image` says is in registers."""
+    """A scale or bias in the dtype of decoded numbers. ``value`` was read with the dtype of `scale_image`."""
     L = value.lanes
     if coding.scales is not dtypes.uint8:
         return value
     if coding.mode == "nvfp4":
         return L.convert(float8(value), coding.dtype)
-    # The exponents of float32, but for the lowest, which is a subnormal number there, and NaN.
+    # The byte is the exponent of a float32, except the lowest, which is a subnormal number, and the one for NaN.
     bits = L.select(L.equal(value, 0), L.constant(1 << 22, dtypes.uint32), value << 23)
     bits = L.select(L.equal(value, POWER_NAN), L.constant(0x7FC00000, dtypes.uint32), bits)
     return L.convert(L.bitcast(bits, dtypes.float32), coding.dtype)
 
 
 def scale_image(coding: Coding) -> Dtype:
-    """As what scales are read: as numbers, or as uint32 if they are bytes."""
+    """The dtype with which scales are read into registers: uint32 if they are bytes."""
     return dtypes.uint32 if coding.scales is dtypes.uint8 else coding.dtype
 
 
 def scaled(coding: Coding, code: Value, factor: Value, offset: Value | None) -> Value:
-    """A number of the matrix."""
+    """A decoded number of the matrix."""
     if offset is None:
         return code * factor
     return code.lanes.fma(code, factor, offset) if rounds_once(coding.scales) else code * factor + offset
@@ -98,7 +99,8 @@ def _float4(code: Value) -> Value:
 
 
 def float8(code: Value) -> Value:
-    """An 8-bit floating number (e4m3) as float32. Subnormal ones get an implicit bit first, which is subtracted."""
+    """An 8-bit floating number (e4m3) as float32. Subnormal ones are given an implicit bit, which is then
+    subtracted."""
     L = code.lanes
     size = code & 0x7F
     subnormal = size < _FLOAT8_LEAST_NORMAL
@@ -110,7 +112,7 @@ def float8(code: Value) -> Value:
 
 
 def _signed(size: Value, code: Value, bits: int) -> Value:
-    """A number with the highest bit of a code as its sign."""
+    """``size`` with the highest bit of ``code`` as its sign."""
     L = code.lanes
     sign = (code & (1 << (bits - 1))) << _SIGN[bits]
     return L.bitcast(L.bitcast(size, dtypes.uint32) | sign, dtypes.float32)

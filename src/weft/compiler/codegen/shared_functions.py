@@ -1,8 +1,8 @@
-"""Functions of one lane that generated code calls, as LLVM IR: made once and cached on disk, not in each module again.
+"""Functions of one lane, as LLVM IR, that generated code calls: compiled once and cached, not once in each module.
 
-They are what vectors cannot do well and few arguments need, and conversions between float16 and float32 for processors
-without instructions for them, under the names by which LLVM's code calls them. Importing this module loads nothing:
-`loading` gives the functions to code from the disk as well.
+They compute what vectors cannot do well and few arguments need. Others convert between float16 and float32 on
+processors without such instructions; they have the names by which LLVM's code calls them. Importing this module does
+not load LLVM: `loading` also links code from the disk cache with these functions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class SharedModule:
     text: str
 
 
-# To float16, rounding to nearest, ties to even: numbers from 2**-14 on by integer arithmetic on their bits; smaller
-# ones by adding 2**23 to the number of units of 2**-24, which leaves the rounded number of units in the last bits.
-# To float32, which is exact: subnormal numbers are so many units of 2**-24.
+# To float16, rounding to nearest, ties to even: for numbers from 2**-14 on by integer arithmetic on their bits. A
+# smaller one is counted in units of 2**-24, and adding 2**23 leaves the rounded count in the last bits. To float32,
+# which is exact: a subnormal number is a count of units of 2**-24.
 _HALF_CONVERSIONS = """
 define half @__truncsfhf2(float %x) {
   %bits = bitcast float %x to i32
@@ -78,7 +78,7 @@ define float @__extendhfsf2(half %x) {
 }
 """
 
-# floor(2^1168 / (2 pi)), which is written as a little-endian number of 1280 bits: enough digits for every float64.
+# floor(2^1168 / (2 pi)), stored as a little-endian number of 1280 bits. These are enough digits for every float64.
 TURNS_PER_RADIAN = int(
     "638050520329280541442549785977855430924667521455026122341735887656403248778511004975682600598306791973605962742947"
     "290906667561641826797651980610103967072641407020052901183047408554003593085701891127593580980674341927650360189213"
@@ -148,11 +148,11 @@ define double @weft.wrap_angle(double %x, double %quarters, double %rest) nounwi
 }"""
 )
 
-# An angle in [-pi/2, pi/2] whose sine is that of x plus some quarter turns, for finite x beyond 2^16. In turns,
-# x / (2 pi) = m 2^e / (2 pi) with an integer m: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo
-# 2^192, are the fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored, as
-# sin(pi - a) = sin(a), and the result becomes radians by a product of pairs. With a third argument other than zero it
-# is what rounding the angle loses.
+# An angle in [-pi/2, pi/2] that has the sine of x plus some quarter turns, for finite x beyond 2^16. With an integer m,
+# x is m 2^e / (2 pi) turns: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo 2^192, are the
+# fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored, as sin(pi - a) = sin(a),
+# and the result is converted to radians by a product of pairs. If the third argument is not zero, the result is the
+# rounding error of the angle instead.
 WRAP_ANGLE = "weft.wrap_angle"
 
 _REMAINDER = """
@@ -197,7 +197,7 @@ done:
   ret double %result
 }"""
 
-# C's fmod for finite x >= y > 0, by long division of the fractions, eleven bits at a time.
+# C's fmod for finite x >= y > 0, by long division of the fractions, eleven bits in each step.
 REMAINDER = "weft.remainder"
 
 MODULES = (

@@ -1,4 +1,4 @@
-"""The numbers that scalar code computes with: one per lane, real or complex."""
+"""The numbers that scalar code computes with: one for each lane, real or complex."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Value:
     def __ge__(self, other: Value | Number) -> Value:
         return self.lanes.compare("ge", self, other)
 
-    # `==` and `!=` stay Python's own, so that values can be dictionary keys: use Lanes.equal and Lanes.not_equal.
+    # `==` and `!=` are Python's own, so that values can be dictionary keys: use Lanes.equal and Lanes.not_equal.
 
 
 class Complex:

@@ -1,7 +1,7 @@
-"""The mathematical functions of the generated code, written once against lanes.
+"""The mathematical functions of the generated code, written once for any number of lanes.
 
-`MathLanes` is what operations see: the arithmetic of `Lanes` and a method per function. The formulas are free functions
-in the modules beside this one, one module per family.
+`MathLanes` is the interface for operations: the arithmetic of `Lanes` and a method for each function. The formulas are
+functions in the modules beside this one, one module for each family.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["MathLanes"]
 class MathLanes(Lanes):
     """Lanes with the functions of mathematics.
 
-    Arguments are float32 or float64 values, or half-precision ones, which are held as float32; the result then is a
-    float32 value that the caller rounds. What is annotated ``Any`` takes `Complex` too; the powers and divisions take
+    Arguments are float32 or float64 values, or half-precision ones, which are held as float32; then the result is a
+    float32 value that the caller rounds. Arguments annotated ``Any`` may be `Complex`; powers and divisions also take
     integers.
     """
 

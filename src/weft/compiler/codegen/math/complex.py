@@ -1,9 +1,9 @@
 """Functions of complex64 numbers.
 
-They are computed in float64 and rounded at the end: squares of float32 numbers are exact there and cannot leave its
-range, so that the textbook formulas need no scaling. Branch cuts, infinite arguments, NaN and the signs of zeros are
-those of C17 (annex G), as selections behind the formulas. The inverse functions follow Hull, Fairgrieve and Tang
-(Implementing the complex arcsine and arccosine functions using exception handling, 1997).
+They are computed in float64 and rounded at the end. In float64, squares of float32 numbers are exact and neither
+overflow nor underflow, so the textbook formulas need no scaling. Branch cuts, infinite arguments, NaN and the signs of
+zeros are those of C17 (annex G); they are selected after the formulas. The inverse functions follow Hull, Fairgrieve
+and Tang (Implementing the complex arcsine and arccosine functions using exception handling, 1997).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _in_float64(function: ComplexFunction) -> ComplexFunction:
 
 
 def _turned(function: ComplexFunction) -> ComplexFunction:
-    """``-i f(i z)``: sin from sinh, and so on."""
+    """``-i f(i z)``: it gives sin from sinh, and so on."""
 
     def turned(L: Lanes, z: Complex) -> Complex:
         w = function(L, Complex(-z.imag, z.real))
@@ -62,7 +62,7 @@ def _zero(L: Lanes, like: Value) -> Value:
 
 
 def _size(L: Lanes, z: Complex) -> Value:
-    """``abs(z)``, infinite where a part is."""
+    """``abs(z)``, infinite where a part of z is."""
     size = L.sqrt(L.fma(z.real, z.real, z.imag * z.imag))
     infinite = _is_infinite(L, z.real) | _is_infinite(L, z.imag)
     return L.select(infinite, INFINITY, size)
@@ -73,7 +73,7 @@ def _is_infinite(L: Lanes, x: Value) -> Value:
 
 
 def _is_stray(L: Lanes, angle: Value) -> Value:
-    """Whether an angle is infinite or NaN: no direction."""
+    """Whether an angle is infinite or NaN, so that it gives no direction."""
     return ~(L.absolute(angle) < INFINITY)
 
 
@@ -83,7 +83,7 @@ def absolute(L: Lanes, z: Complex) -> Value:
 
 
 def divide(L: Lanes, z: Complex, w: Complex) -> Complex:
-    """``z / w``; by zero each part is divided by zero, by infinity it is zero."""
+    """``z / w``. Division by zero divides each part by zero; division by infinity gives zero."""
     return _narrow(L, _divide(L, _widen(L, z), _widen(L, w)))
 
 
@@ -144,8 +144,8 @@ def _exp(L: Lanes, z: Complex) -> Complex:
 
 
 def _without_direction(L: Lanes, z: Complex, size: Value, result: Complex) -> Complex:
-    """``result`` of the exponential of ``z``, also where that is zero or infinite in no direction; ``size`` is the real
-    part there."""
+    """The exponential of ``z`` from ``result``, mended where z has an infinite real part and no direction: there the
+    real part is ``size``."""
     limit = _is_infinite(L, z.real) & _is_stray(L, z.imag)
     imag = L.select(L.equal(z.imag, 0.0), z.imag, result.imag)
     return Complex(L.select(limit, size, result.real), L.select(limit & (z.real < 0.0), 0.0, imag))
@@ -186,7 +186,7 @@ def log1p(L: Lanes, z: Complex) -> Complex:
 
 
 def _log1p(L: Lanes, z: Complex) -> Complex:
-    """``abs(1 + z)^2 = 1 + x (x + 2) + y^2``, in pairs because much of it may cancel."""
+    """``abs(1 + z)^2 = 1 + x (x + 2) + y^2``, in pairs because the terms may cancel."""
     x, y = z.real, z.imag
     product = two_product(L, x, x + 2.0)
     square = two_product(L, y, y)
@@ -195,14 +195,14 @@ def _log1p(L: Lanes, z: Complex) -> Complex:
     one = fast_two_sum(one.high, one.low + (total.low + (product.low + square.low)))
     infinite = _is_infinite(L, x) | _is_infinite(L, y)
     real = 0.5 * logarithm.log_pair(L, Pair(L.select(infinite, INFINITY, one.high), one.low))
-    # Close to one the square is 1 + t, and t has more digits than 1 + t.
+    # Close to one, the square is held as 1 + t, because t has more digits than the sum.
     small = L.absolute(total.high) < 0.1
     real = L.select(small, 0.5 * logarithm.log1p(L, L.select(small, total.high + total.low, 0.0)), real)
     return Complex(real, arctan2(L, y, x + 1.0))
 
 
 def logaddexp(L: Lanes, z: Complex, w: Complex) -> Complex:
-    """``log(exp(z) + exp(w))``, with the larger exponential taken out."""
+    """``log(exp(z) + exp(w))``, with the larger exponential factored out."""
     z, w = _widen(L, z), _widen(L, w)
     swap = z.real < w.real
     larger, smaller = L.select(swap, w, z), L.select(swap, z, w)
@@ -242,9 +242,9 @@ def _cos(L: Lanes, z: Complex) -> Complex:
 def _tanh(L: Lanes, z: Complex) -> Complex:
     """``(s sqrt(1 + s^2) (1 + t^2) + i t) / (1 + s^2 (1 + t^2))``, ``s = sinh(x)``, ``t = tan(y)`` (Kahan, 1987)."""
     t = trigonometric.tan(L, z.imag)
-    # At infinity the direction does not matter.
+    # Where the real part is infinite, the direction does not change the result.
     t = L.select(_is_infinite(L, z.real) & _is_stray(L, z.imag), 0.0, t)
-    # Beyond 60 the imaginary part is zero in float32, and the real part long since one.
+    # Beyond 60 the imaginary part is 0 in float32, and the real part is 1.
     s = hyperbolic.sinh(L, at_most(L, at_least(L, z.real, -60.0), 60.0))
     beta = L.fma(t, t, 1.0)
     square = s * s
@@ -275,7 +275,7 @@ def _arcsin_parts(L: Lanes, z: Complex) -> tuple[Value, Value]:
     return q, L.select((x >= HUGE) | (y >= HUGE), INFINITY, height)
 
 
-# Stands for infinity where a direction is computed: its square is finite.
+# Replaces infinity where a direction is computed: its square is finite.
 HUGE = 1e150
 QUARTER_TURN = math.pi / 2
 
@@ -305,7 +305,8 @@ def arccosh(L: Lanes, z: Complex) -> Complex:
     z = _bounded(L, z)
     q, height = _arcsin_parts(L, z)
     angle = L.copysign(arctan2(L, q, z.real), z.imag)
-    # The standard since 2017 (defect report 471): on the imaginary axis the angle is known, as for arccos.
+    # By C17 (defect report 471) the angle on the imaginary axis is known even if the imaginary part is NaN, as for
+    # arccos.
     on_axis = L.equal(z.real, 0.0) & L.is_nan(z.imag)
     return Complex(height, L.select(on_axis, L.constant(QUARTER_TURN, angle.dtype), angle))
 

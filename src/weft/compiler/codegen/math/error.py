@@ -37,7 +37,7 @@ SMALL: Table = {
         0.1283791670955126,
     ),
 }
-# erf(x) = P(x - middle) from there to the end, where it rounds to 1 (tools/fit.py erf_large erf_large64)
+# erf(x) = P(x - middle) from the split to the end, from where on it rounds to 1 (tools/fit.py erf_large erf_large64)
 MIDDLE_AND_END = {FLOAT32: (2.4375, 3.92), FLOAT64: (3.5546875, 5.93)}
 LARGE: Table = {
     FLOAT32: (
@@ -100,8 +100,8 @@ LARGE: Table = {
 }
 
 INVERSE_SPLIT = {FLOAT32: 5.0, FLOAT64: 6.0}
-# erfinv(x) = x P(w - first) for w = -log(1 - x^2) below the split, else x Q(sqrt(w) - second), for float64
-# sqrt(w) + Q(1 / sqrt(w) - second), with as many coefficients
+# With w = -log(1 - x^2): erfinv(x) = x P(w - first) below the split. Above it, float32 has x Q(sqrt(w) - second), and
+# float64 has sqrt(w) + Q(1 / sqrt(w) - second). P and Q have the same number of coefficients.
 # (tools/fit.py erfinv_central erfinv_central64 erfinv_tail erfinv_tail64)
 INVERSE_MIDDLES = {FLOAT32: (1.578125, 3.203125), FLOAT64: (2.8828125, 0.28515625)}
 INVERSE_CENTRAL: Table = {
@@ -202,7 +202,7 @@ def erf(L: Lanes, x: Value) -> Value:
 
 
 def erfinv(L: Lanes, x: Value) -> Value:
-    """The inverse of erf, in the variable of Giles (Approximating the erfinv function, 2011)."""
+    """The inverse of erf, in the variable ``-log(1 - x^2)`` (Giles, Approximating the erfinv function, 2011)."""
     return _erfinv64(L, x) if format_of(x) is FLOAT64 else _erfinv32(L, x)
 
 
@@ -217,7 +217,7 @@ def _erfinv32(L: Lanes, x: Value) -> Value:
 
 
 def _erfinv64(L: Lanes, x: Value) -> Value:
-    """Every rounding that would reach the result undamped is made up for, so that the last one dominates.
+    """Rounding errors that would reach the result undiminished are compensated, so that the last rounding dominates.
 
     The largest error found over 21 million numbers is 1.06 units in the last place, among subnormal ones 1.24.
     """
@@ -242,7 +242,8 @@ def _erfinv64(L: Lanes, x: Value) -> Value:
 
 
 def _inverse_slope(L: Lanes, tail: Value, u: Value) -> tuple[Value, Value, Value]:
-    """The polynomial of each lane as ``constant + slope * u``: the slope, and the constants outside and in the tail."""
+    """The polynomial of each lane as ``constant + slope * u``: the slope, the constant of the centre, that of the
+    tail."""
     format_ = format_of(u)
     *central_slopes, central = INVERSE_CENTRAL[format_]
     *tail_slopes, far = INVERSE_TAIL[format_]

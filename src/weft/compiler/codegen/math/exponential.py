@@ -1,4 +1,4 @@
-"""exp and what is close to it.
+"""exp and related functions.
 
 With ``x = n ln 2 + r`` and ``abs(r) <= ln(2) / 2``: ``exp(x) = 2^n (1 + r + r^2 Q(r))`` (Cody and Waite, 1980), where
 the coefficients of Q are a minimax fit (``tools/fit.py exp exp2``).
@@ -40,7 +40,7 @@ Q: Table = {
         0.5000000000000011,
     ),
 }
-# Beyond these the result is 0 or infinity in any case, and 2^n still has an encoding as two factors.
+# Beyond these the result is 0 or infinity; within them 2^n is a product of two normal numbers.
 RANGE: Table = {FLOAT32: (-105.0, 90.0), FLOAT64: (-746.0, 711.0)}
 # 2^r = 1 + r Q(r) for abs(r) <= 1/2
 EXP2: Table = {
@@ -60,14 +60,14 @@ EXP2: Table = {
         0.6931471805599453,
     ),
 }
-# Exponents beyond these give 0 or infinity in any case.
+# Exponents beyond these give 0 or infinity.
 EXPONENTS: Table = {FLOAT32: (-152.0, 130.0), FLOAT64: (-1080.0, 1026.0)}
 
 EXPM1_IS_INFINITE = {FLOAT32: 89.0, FLOAT64: 710.0}
 
 
 def reduce(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
-    """``r``, ``n`` and ``n`` as the lowest bits of an unsigned integer (above twice the exponent's bias)."""
+    """``r``, ``n``, and ``n`` plus twice the exponent's bias in the lowest bits of an unsigned integer."""
     format_ = format_of(x)
     high, low = LN2[format_]
     shifter = format_.shifter + 2 * format_.bias
@@ -78,7 +78,7 @@ def reduce(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
 
 
 def scale(L: Lanes, x: Value, bits: Value) -> Value:
-    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be beyond the normal numbers."""
+    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be out of the range of normal numbers."""
     format_: FloatFormat = format_of(x)
     half = bits >> 1
     first = L.bitcast(half << format_.fraction_bits, format_.dtype)
@@ -97,7 +97,7 @@ def _exp_of_rest(L: Lanes, r: Value) -> Value:
 
 
 def half_exp(L: Lanes, x: Value) -> Value:
-    """``exp(x) / 2`` for positive x; it is finite a little longer than ``exp(x)``."""
+    """``exp(x) / 2`` for positive x. It is finite for some x for which ``exp(x)`` overflows."""
     _, highest = RANGE[format_of(x)]
     r, _, bits = reduce(L, at_most(L, x, highest))
     return scale(L, _exp_of_rest(L, r), bits - 1)
@@ -116,7 +116,7 @@ def exp2(L: Lanes, x: Value) -> Value:
 
 
 def exp2_pair(L: Lanes, x: Pair) -> Value:
-    """``2^x`` of a pair; 0 or infinity where its exponent leaves the format."""
+    """``2^x`` of a pair; 0 or infinity where the result underflows or overflows."""
     format_ = format_of(x.high)
     lowest, highest = EXPONENTS[format_]
     high = at_most(L, at_least(L, x.high, lowest), highest)
@@ -143,8 +143,8 @@ def expm1(L: Lanes, x: Value) -> Value:
 def sigmoid(L: Lanes, x: Value) -> Value:
     """``1 / (1 + exp(-x))``.
 
-    With ``exp(-x) = 2^n (1 + t)`` and ``n = h + k`` it is ``2^-h / (2^-h + 2^k + 2^k t)``: no factor leaves the
-    format, and hardly more than the last sum and the division round the result.
+    With ``exp(-x) = 2^n (1 + t)`` and ``n = h + k`` it is ``2^-h / (2^-h + 2^k + 2^k t)``: no factor overflows or
+    underflows, and nearly all of the rounding error is that of the last sum and of the division.
     """
     format_ = format_of(x)
     lowest, _ = RANGE[format_]

@@ -53,7 +53,7 @@ SINH: Table = {
         0.16666666666666666,
     ),
 }
-# Beyond these, arcsinh and arccosh are log(2 x) to every digit, and the square of x may overflow.
+# Beyond these, arcsinh and arccosh equal log(2 x) in all digits, and the square of x may overflow.
 ASYMPTOTIC = {FLOAT32: 2.0**13, FLOAT64: 2.0**28}
 
 
@@ -97,13 +97,13 @@ def _log1p_or_log_of_double(L: Lanes, u: Pair, large: Value, x: Value) -> Value:
 
 
 def arccosh(L: Lanes, x: Value) -> Value:
-    """``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``, which is exact where it matters."""
+    """``log1p(t + sqrt(t (t + 2)))`` with ``t = x - 1``, which is exact for small x."""
     large = x > ASYMPTOTIC[format_of(x)]
     t = L.select(large, 1.0, x - 1.0)
     double = t + t
     square = L.fma(t, t, double)
     root = L.sqrt(square)
-    # What rounding the square and its root lose, to first order.
+    # What is lost by rounding the square and its root, to first order.
     lost = L.fma(-root, root, square) + L.fma(t, t, double - square)
     correction = L.select(square > 0.0, lost / (root + root), 0.0)
     u = two_sum(t, root)

@@ -1,4 +1,4 @@
-"""Division and powers of integers, with a result for every pair of operands and never a trap."""
+"""Division and powers of integers, with a defined result for every pair of operands: they never trap."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from weft.compiler.codegen.values import Value
 def _quotient(L: Lanes, x: Value, y: Value) -> Value:
     """``x / y`` towards zero, for a divisor that is not zero and a quotient that does not overflow.
 
-    Up to 32 bits the quotient of floats that hold both operands exactly, truncated, is the same: it differs from an
-    integer by more than its rounding error, unless it is one. That is several times faster, as there are no vectors
-    of integer division.
+    Up to 32 bits, this is the truncated quotient of floats that hold both operands exactly. It is right because the
+    exact quotient differs from an integer by more than the rounding error, unless it is an integer. It is several times
+    as fast, because processors have no vector instruction that divides integers.
     """
     if x.dtype.size == 8:
         return L.integer_divide(x, y)

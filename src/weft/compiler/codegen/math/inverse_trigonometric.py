@@ -1,6 +1,6 @@
 """arcsin, arccos, arctan, arctan2.
 
-Each is a polynomial on a part of its domain and a symmetry for the rest. The coefficients are minimax fits
+Each is a polynomial on a part of its domain, and follows by symmetry elsewhere. The coefficients are minimax fits
 (``tools/fit.py arctan arcsin``).
 """
 
@@ -10,7 +10,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math.parts import FLOAT32, FLOAT64, Table, flip_sign, format_of, sign_of
 from weft.compiler.codegen.values import Value
 
-# pi / 2 and what rounding it loses
+# pi / 2 as a rounded number and its rounding error
 HALF_PI: Table = {
     FLOAT32: (1.5707963705062866, -4.371138828673793e-08),
     FLOAT64: (1.5707963267948966, 6.123233995736766e-17),
@@ -94,7 +94,7 @@ def arctan2(L: Lanes, y: Value, x: Value) -> Value:
     height, width = L.absolute(y), L.absolute(x)
     steep = height > width
     smaller, larger = L.select(steep, width, height), L.select(steep, height, width)
-    # Neither 0 / 0 nor infinity / infinity is a number, but these points have a direction.
+    # 0 / 0 and infinity / infinity are NaN, but these points have a direction.
     same = L.equal(smaller, larger)
     numerator = L.select(same, L.select(L.equal(larger, 0.0), 0.0, L.constant(1.0, x.dtype)), smaller)
     angle = _arctan_of_ratio(L, numerator, L.select(same, 1.0, larger))

@@ -1,4 +1,4 @@
-"""log and what is close to it.
+"""log and related functions.
 
 With ``x = 2^e (1 + f)`` and ``sqrt(1/2) <= 1 + f <= sqrt(2)``: ``log(x) = e ln 2 + f - f^2 / 2 + f^3 P(f)``, where the
 coefficients of P are a minimax fit (``tools/fit.py log``).
@@ -64,7 +64,8 @@ def split(L: Lanes, x: Value) -> tuple[Value, Value]:
 
 
 def integer_to_float(L: Lanes, n: Value, like: Value) -> Value:
-    """A small integer as a float: for 64 bits by the bits of a sum, because few machines convert such vectors."""
+    """A small integer as a float. For 64 bits it is made with integer and float additions, because few processors
+    convert vectors of 64-bit integers."""
     format_ = format_of(like)
     if format_ is FLOAT64:
         return L.bitcast(n + SHIFTER_BITS, format_.dtype) - format_.shifter
@@ -76,7 +77,7 @@ SHIFTER_BITS = 0x4338000000000000
 
 
 def with_special_values(L: Lanes, x: Value, y: Value) -> Value:
-    """``y``, or what a logarithm of zero, negative numbers, infinity and NaN is."""
+    """``y``, or the special value of a logarithm where x is zero, negative, infinite or NaN."""
     y = L.select(x < INFINITY, y, x)
     y = L.select(L.equal(x, 0.0), -INFINITY, y)
     return L.select(x < 0.0, NAN, y)
@@ -88,7 +89,8 @@ def log(L: Lanes, x: Value) -> Value:
 
 
 def log_to_pair(L: Lanes, x: Value) -> Pair:
-    """``log(x)`` with what rounding its last sum loses; the lower number means nothing where the higher is special."""
+    """``log(x)`` and the rounding error of its last sum. Where the first is infinite or NaN, the second means
+    nothing."""
     e, f = split(L, x)
     rest = _rest(L, e, f)
     high = L.fma(e, LN2, rest)
@@ -101,9 +103,9 @@ def _put_together(L: Lanes, e: Value, f: Value) -> Value:
 
 
 def _rest(L: Lanes, e: Value, f: Value) -> Value:
-    """``log(1 + f)`` and what ``LN2`` lacks, ``e`` times."""
+    """``log(1 + f)``, plus ``e`` times the rounding error of ``LN2``."""
     tail = _tail(L, f)
-    if format_of(f) is FLOAT64:  # float32 has a number closer to ln 2
+    if format_of(f) is FLOAT64:  # in float32 the error of LN2 is too small to matter
         tail = L.fma(e, LN2_LOST, tail)
     return f + tail
 
@@ -139,13 +141,14 @@ def log1p_pair(L: Lanes, x: Pair) -> Value:
 
 
 def log_pair(L: Lanes, x: Pair) -> Value:
-    """The logarithm of a pair of normal numbers: the lower one joins the fraction, divided by the power of two."""
+    """The logarithm of a pair of normal numbers: the lower one, divided by the power of two, is added to the
+    fraction."""
     format_ = format_of(x.high)
     low = L.select(x.high < INFINITY, x.low, 0.0)
     bits = L.bitcast(x.high, format_.signed)
     exponent = (bits - SQRT_HALF_BITS[format_]) >> format_.fraction_bits
     shifted = exponent << format_.fraction_bits
-    # 2^(1 - e), because 2^-e has no encoding for the largest e.
+    # 2^(1 - e) is used because 2^-e is out of range for the largest e.
     factor = L.bitcast(L.constant((format_.bias + 1) << format_.fraction_bits, bits.dtype) - shifted, format_.dtype)
     f = L.fma(low * 0.5, factor, L.bitcast(bits - shifted, format_.dtype) - 1.0)
     e = integer_to_float(L, exponent, x.high)
@@ -153,6 +156,6 @@ def log_pair(L: Lanes, x: Pair) -> Value:
 
 
 def logaddexp(L: Lanes, x: Value, y: Value) -> Value:
-    """``log(exp(x) + exp(y))`` without overflow; the error is small beside the larger of x, y and the result."""
+    """``log(exp(x) + exp(y))`` without overflow. The error is small relative to the largest of x, y and the result."""
     difference = L.select(L.equal(x, y), 0.0, -L.absolute(x - y))
     return L.maximum(x, y) + log1p(L, exponential.exp(L, difference))

@@ -1,4 +1,4 @@
-"""The floating number that is next to another one."""
+"""The neighbour of a floating-point number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft.dtypes import Dtype
 
 
 def nextafter(L: Lanes, x: Value, y: Value) -> Value:
-    """The neighbour of ``x`` towards ``y``: the bits, read as an integer, are one more away from zero and one less
-    towards it."""
+    """The neighbour of ``x`` towards ``y``. Its bits, read as an integer, are those of x plus one away from zero, and
+    minus one towards zero."""
     dtype = x.dtype
     bits = _to_bits(L, x)
     away = L.compare("lt", x, y) ^ L.compare("lt", x, 0)

@@ -1,4 +1,4 @@
-"""What the formulas share: facts about the two floating-point formats and double-word arithmetic."""
+"""Shared by the formulas: facts about the two floating-point formats, and arithmetic on pairs of numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FloatFormat:
 
     @property
     def shifter(self) -> float:
-        """Adding it to a small number leaves the nearest integer in the lowest bits of the sum."""
+        """Adding this to a small number leaves the nearest integer in the lowest bits of the sum."""
         return 1.5 * 2.0**self.fraction_bits
 
     @property
@@ -47,7 +47,7 @@ def format_of(x: Value) -> FloatFormat:
 
 
 def working(x: Value) -> Value:
-    """``x`` in the precision of the arithmetic: float64 as it is, everything else is held as float32."""
+    """``x`` in the precision of the arithmetic: float64 stays float64, all else is float32."""
     dtype = format_of(x).dtype
     return x if x.dtype is dtype else Value(x.lanes, x.name, dtype)
 

@@ -1,11 +1,11 @@
 """Powers, remainders and roots of floating-point numbers.
 
-``pow(x, y) = 2^(y log2(x))``. The logarithm needs as many more bits as the exponent of the result has, so it is a pair
-of numbers: with ``x = 2^e (1 + f)`` and ``s = f / (2 + f)``,
+``pow(x, y) = 2^(y log2(x))``. The logarithm needs as many extra bits as the exponent of the result has, so it is a pair
+of numbers. With ``x = 2^e (1 + f)`` and ``s = f / (2 + f)``,
 
     log2(x) = e + s (2 / ln 2 + s^2 (2 / (3 ln 2) + s^2 P(s^2)))
 
-where everything but P is computed in pairs. The coefficients are a minimax fit (``tools/fit.py log2_odd``).
+where all but P is computed in pairs. The coefficients are a minimax fit (``tools/fit.py log2_odd``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def rsqrt(L: Lanes, x: Value) -> Value:
 
 
 def hypot(L: Lanes, x: Value, y: Value) -> Value:
-    """``sqrt(x^2 + y^2)``, infinite where one is: in float64 for smaller dtypes, else by the quotient of both."""
+    """``sqrt(x^2 + y^2)``, infinite where x or y is: in float64 for smaller dtypes, else from the quotient of x and
+    y."""
     if x.dtype.size < 8:
         wide, other = L.convert(x, dtypes.float64), L.convert(y, dtypes.float64)
         root = L.convert(L.sqrt(L.fma(wide, wide, other * other)), x.dtype)
@@ -124,7 +125,8 @@ RATIO = {FLOAT32: 2.0**22, FLOAT64: 2.0**51}
 
 
 def remainder(L: Lanes, x: Value, y: Value) -> Value:
-    """``x - floor(x / y) y`` without a rounding error in between; zero and others have the sign of y, as in Python."""
+    """``x - floor(x / y) y`` without intermediate rounding. The result, zero included, has the sign of y, as in
+    Python."""
     rest, divisor = _remainder_of_sizes(L, L.absolute(x), L.absolute(y)), L.absolute(y)
     opposite = L.bitcast(sign_of(L, x) ^ sign_of(L, y), format_of(x).signed) < 0
     wrapped = L.select(opposite, L.select(L.equal(rest, 0.0), rest, divisor - rest), rest)

@@ -1,4 +1,4 @@
-"""What few arguments need: code that runs if any lane needs it, and calls of functions of one lane."""
+"""For arguments that few lanes have: code that runs if any lane needs it, and calls of functions on single numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.compiler.codegen.values import Value
 
 
 def call_each_lane(L: Lanes, function: str, *arguments: Value) -> Value:
-    """Apply one of the `shared_functions` from float64 to float64 to every lane."""
+    """Call one of the `shared_functions`, which take and return float64, for each lane."""
     emitter = L.emitter
     parameters = ", ".join(["double"] * len(arguments))
     emitter.declarations[function] = f"declare double @{function}({parameters}) cold nounwind"
@@ -31,7 +31,8 @@ def call_each_lane(L: Lanes, function: str, *arguments: Value) -> Value:
 def replace_lanes(
     L: Lanes, condition: Value, values: Sequence[Value], make: Callable[[Value], Sequence[Value]]
 ) -> list[Value]:
-    """``values``, but what ``make(condition)`` emits where ``condition`` holds: code that runs if any lane needs it."""
+    """``values``, replaced where ``condition`` holds by what ``make(condition)`` emits. That code runs only if the
+    condition holds in any lane."""
     emitter = L.emitter
     types = [L.type_of(value.dtype) for value in values]
     slots = [emitter.slot(type_) for type_ in types]

@@ -1,10 +1,10 @@
 """sin, cos, tan.
 
-With the multiple ``n`` of pi that is nearest to x: ``sin(x) = (-1)^n sin(r)``, ``r = x - n pi`` in three parts (Cody
-and Waite, 1980), and ``sin(r) = r + r^3 P(r^2)`` for ``abs(r) <= pi / 2``. cos is the same with the nearest odd
-multiple of ``pi / 2``; tan has a polynomial of its own on an eighth of a turn. Arguments beyond what three parts allow
-are reduced one by one with as many digits of ``1 / pi`` as they need (Payne and Hanek, 1983). The coefficients are
-minimax fits (``tools/fit.py sin tan``).
+With the multiple ``n`` of pi that is nearest to x: ``sin(x) = (-1)^n sin(r)``, ``r = x - n pi`` with pi in three parts
+(Cody and Waite, 1980), and ``sin(r) = r + r^3 P(r^2)`` for ``abs(r) <= pi / 2``. cos is the same with the nearest odd
+multiple of ``pi / 2``. tan has a polynomial of its own for ``abs(r) <= pi / 4``. Larger arguments, for which three
+parts are not enough, are reduced one by one with as many digits of ``1 / pi`` as they need (Payne and Hanek, 1983). The
+coefficients are minimax fits (``tools/fit.py sin tan``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.compiler.codegen.math.scalars import call_each_lane, replace_lanes
 from weft.compiler.codegen.shared_functions import WRAP_ANGLE
 from weft.compiler.codegen.values import Value
 
-# pi, each part rounded down, so that all are positive and a zero keeps its sign
+# pi in parts, each rounded down, so that all are positive and zeros keep their sign
 PI: Table = {
     FLOAT32: (3.141592502593994, 1.5099578831723193e-07, 1.078060505991553e-14),
     FLOAT64: (3.141592653589793, 1.224646799147353e-16, 2.1657133478438278e-32),
@@ -68,7 +68,7 @@ TANGENT: Table = {
         0.3333333333333268,
     ),
 }
-# Up to here three parts of pi are enough.
+# Up to these arguments, three parts of pi are enough.
 LIMIT = {FLOAT32: 2.0**17, FLOAT64: 2.0**30}
 
 
@@ -77,16 +77,16 @@ def _beyond(L: Lanes, x: Value) -> Value:
 
 
 def _wrapped(L: Lanes, x: Value, quarters: float, rest: bool = False) -> Value:
-    """For large x, the float64 angle in ``[-pi/2, pi/2]`` whose sine is that of x and some quarter turns.
+    """For large x, the float64 angle in ``[-pi/2, pi/2]`` that has the sine of x plus ``quarters`` quarter turns.
 
-    With ``rest`` it is what rounding that angle loses.
+    With ``rest``, the rounding error of that angle.
     """
     numbers = (L.constant(number, dtypes.float64) for number in (quarters, float(rest)))
     return call_each_lane(L, WRAP_ANGLE, L.convert(x, dtypes.float64), *numbers)
 
 
 def _sine(L: Lanes, x: Value, r: Value, shifted: Value, quarters: float) -> Value:
-    """The sine of r with the sign of ``(-1)^n``, where n stands in the lowest bits of ``shifted``."""
+    """The sine of r with the sign of ``(-1)^n``, where n is in the lowest bits of ``shifted``."""
     format_ = format_of(x)
     odd = L.bitcast(shifted, format_.unsigned) << (8 * format_.dtype.size - 1)
     angle = flip_sign(L, r, odd)
@@ -97,12 +97,12 @@ def _sine(L: Lanes, x: Value, r: Value, shifted: Value, quarters: float) -> Valu
     (angle,) = replace_lanes(L, _beyond(L, x) & (L.absolute(x) < INFINITY), [angle], exact)
     square = angle * angle
     y = L.absolute(L.fma(angle * square, L.polynomial(square, SINE[format_]), angle))
-    # Rounding may give the number behind 1, of which there is no arcsine. A NaN is not larger, and stays.
+    # Rounding may give the number next to 1, which has no arcsine. The comparison is false for NaN, which stays.
     return L.copysign(L.select(y > 1.0, L.constant(1.0, x.dtype), y), angle)
 
 
 def _subtract_multiple(L: Lanes, x: Value, n: Value) -> Value:
-    """``x - n pi`` with one rounding error, as every step but the last is exact or its error is far below."""
+    """``x - n pi`` with one rounding error: every step but the last is exact, or its error is negligible."""
     for part in PI[format_of(x)]:
         x = L.fma(n, -part, x)
     return x
@@ -115,7 +115,7 @@ def sin(L: Lanes, x: Value) -> Value:
 
 
 def cos(L: Lanes, x: Value) -> Value:
-    """``cos(x) = sin(x + pi / 2)``, with n half of an odd number."""
+    """``cos(x) = sin(x + pi / 2)``; here n is half an odd number."""
     shifter = format_of(x).shifter
     shifted = L.fma(x, INVERSE_PI, 0.5) + shifter
     return _sine(L, x, _subtract_multiple(L, x, (shifted - shifter) - 0.5), shifted, 1.0)
@@ -127,7 +127,7 @@ def tan(L: Lanes, x: Value) -> Value:
     shifted = L.fma(x, 2.0 * INVERSE_PI, format_.shifter)
     n = shifted - format_.shifter
     start = L.fma(n, -first, x)
-    # Close to a pole the result is as exact as r, so what rounding r loses is kept.
+    # Close to a pole the relative error of the result is that of r, so the rounding error of r is saved.
     product = two_product(L, n, L.constant(second, x.dtype))
     r = start - product.high
     lost = L.fma(n, -third, ((start - r) - product.high) - product.low)
@@ -144,7 +144,7 @@ def tan(L: Lanes, x: Value) -> Value:
 
 
 def _tangent(L: Lanes, angle: Pair, odd: Value) -> Value:
-    """The tangent of an angle in ``[-pi/4, pi/4]``; where it is odd, of one a quarter turn further."""
+    """The tangent of an angle in ``[-pi/4, pi/4]``; in lanes where ``odd`` is set, of the angle plus a quarter turn."""
     r = angle.high
     square = r * r
     tail = L.fma(r * square, L.polynomial(square, TANGENT[format_of(r)]), L.fma(square, angle.low, angle.low))
@@ -155,7 +155,7 @@ def _tangent(L: Lanes, angle: Pair, odd: Value) -> Value:
 
 
 def _quarter_angle(L: Lanes, x: Value) -> tuple[Pair, Value]:
-    """The angle of `_tangent` for large x, from the angles that have the same sine and the same cosine."""
+    """The angle and ``odd`` of `_tangent` for large x, from the angles that have its sine and its cosine."""
     dtype = format_of(x).dtype
     sine, cosine = _wrapped(L, x, 0.0), _wrapped(L, x, 1.0)
     odd = L.absolute(sine) > L.absolute(cosine)
