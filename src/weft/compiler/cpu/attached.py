@@ -1,8 +1,7 @@
-"""Kernels that steps call for each rectangle of their result, as soon as it is made.
+"""Kernels that a step calls for each rectangle of its result, as soon as it is made.
 
-What such a step must know stands in a section behind its own numbers: the kernel's address and numbers, and which of
-these change from rectangle to rectangle. They are changed in a copy on the stack, so the code of the kernel is that of
-any other use of it.
+A section behind the numbers of the step describes the kernel: its address, its numbers, and which of these change from
+rectangle to rectangle. They are changed in a copy on the stack, so the same code of a kernel serves all its uses.
 """
 
 from __future__ import annotations
@@ -14,24 +13,24 @@ from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.primitives.routine import Attached
 
 MOST_NUMBERS = 512
-"""Of a kernel that is attached: so many have room on the stack."""
+"""An attached kernel may have at most so many numbers: the stack has room for them."""
 
-# What a section begins with. Then come the numbers of the kernel, pairs of a position and what is added there for each
-# lane that comes before the first one, and positions of offsets of accesses to the result.
+# The positions of a section. Behind them come the numbers of the kernel, then pairs of a position and what is added
+# there for each lane before the first one, then the positions of the offsets of accesses to the result.
 CODE, SCRATCH, PITCH, TURNED, UNITS, LANE, COUNT, SHIFTS, READS, HEAD = range(10)
 
 NONE = (0,) * HEAD
-"""The section of a step without a kernel."""
+"""The section of a step without an attached kernel."""
 
-# Where the result is made: in scratch memory, which may be used again from rectangle to rectangle; 0 is in memory.
+# Where the result is made: 0 is in memory, USED in scratch memory, REUSED in scratch that each rectangle uses again.
 USED, REUSED = 1, 2
 
 
 class Lines(NamedTuple):
-    """How a step sees the lines of its result that are the units of an attached kernel.
+    """The rows, or if ``turned`` the columns, of a result that are the units of an attached kernel.
 
-    ``units`` is how many there are in a matrix; if ``turned``, they are columns. In scratch memory they are ``pitch``
-    elements apart; it is ``reused`` from rectangle to rectangle or not.
+    A matrix has ``units`` of them. In scratch memory they are ``pitch`` elements apart, and the scratch memory may be
+    ``reused`` from rectangle to rectangle.
     """
 
     units: int
@@ -41,7 +40,7 @@ class Lines(NamedTuple):
 
 
 def section(attached: Attached | None, lines: Lines) -> tuple[int, ...]:
-    """The section for a kernel. If the result is not in memory, it is in scratch memory of the step."""
+    """The section for a kernel. A result that is not made in memory is in scratch memory of the step."""
     if attached is None:
         return NONE
     numbers, shifts = list(attached.numbers), attached.shifts
@@ -59,8 +58,8 @@ def section(attached: Attached | None, lines: Lines) -> tuple[int, ...]:
 
 
 def caller(size: int) -> EmittedFunction:
-    """The function that calls the kernel of a section for a rectangle of a matrix, whose elements have ``size`` bytes
-    and begin at ``%made`` if they are in scratch memory."""
+    """The function that calls the kernel of a section for a rectangle of a matrix. Elements have ``size`` bytes, and if
+    they are in scratch memory, they begin at ``%made``."""
     code = _Caller(Emitter())
     code.write(size)
     parameters = ", ".join(["ptr %section", "ptr %table", *[f"i64 {name}" for name in _RECTANGLE], "ptr %made"])
@@ -71,7 +70,7 @@ _RECTANGLE = ("%matrix", "%row", "%rows", "%column", "%columns")
 
 
 class _Caller(Integers):
-    """Writes that function."""
+    """Writes the function `caller`."""
 
     def write(self, size: int) -> None:
         turned = self.compare("ne", self.head(TURNED), 0)
@@ -108,7 +107,7 @@ class _Caller(Integers):
         self.e.store("i64", value, self.moved(numbers, position, "i64"))
 
     def copied(self) -> str:
-        """A copy of the numbers of the kernel."""
+        """A copy of the numbers of the kernel on the stack."""
         block = self.e.slot(f"[{MOST_NUMBERS} x i64]")
         with self.e.loop("0", self.head(COUNT)) as position:
             self.set(block, position, self.head(self.add(position, HEAD)))

@@ -1,7 +1,7 @@
-"""The step of a chain: it calls the functions of other steps, one after the other for one turn after the other.
+"""The step of a chain: it calls the functions of other steps, all of them for one turn, then for the next.
 
-The numbers of those steps stand behind its own. Their table is on the stack; it is made anew for each turn, in which
-what they have in scratch memory is at another distance from it.
+The numbers of those steps stand behind its own. They read a table on the stack, which is filled for each turn, because
+addresses in scratch memory differ from turn to turn.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ from weft.runtime.executor import thread_count
 from weft.runtime.steps import Step
 
 UNITS_PER_THREAD = 2
-"""Threads end at different times, and who is done takes a unit of another one."""
+"""Threads end at different times: one that is done takes a unit of another one."""
 
-# The numbers of a step. Then come the entries, the steps (code, units of a turn, where their numbers begin), and these.
+# The first numbers of a step. Then come the entries, for each step its code, its units per turn and the position of its
+# numbers, and those numbers.
 TURNS, UNITS, ENTRIES, STEPS, HEAD = range(5)
 ENTRY_FIELDS, CHAINED_FIELDS = 4, 3
 
 
 class ChainAddress(int):
-    """The address of the ``function`` of a chain; it keeps the code of the steps, which may keep what that reads."""
+    """The address of the ``function`` of a chain. It keeps the code of the steps alive, and memory that this refers
+    to."""
 
     function: int
     codes: list[object]
 
     @property
     def is_alone(self) -> bool:
-        """Whether the code of the steps keeps nothing."""
+        """Whether the code of the steps refers to no memory that it would have to keep alive."""
         return all(type(code) is CachedCode for code in self.codes)
 
 
 def units_of(turns: int) -> int:
-    """How many units so many turns are: one for each thread or some; none if threads would have nothing to do."""
+    """How many units so many turns make: at most `UNITS_PER_THREAD` for each thread; 0 if some threads would be
+    idle."""
     threads = thread_count()
     if turns % threads and turns < UNITS_PER_THREAD * UNITS_PER_THREAD * threads:
         return 0

@@ -1,4 +1,4 @@
-"""What generated functions that are no fused kernels have in common: integers, pointers and the numbers of a step."""
+"""Shared by generated functions that are not kernels of fused groups: vectors of 16 lanes and numbers in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
 
 WIDTH = 16
-"""Lanes of a vector."""
+"""How many lanes a vector has."""
 
 STEP = "ptr %numbers, ptr %table, i64 %begin, i64 %end"
 
@@ -26,12 +26,12 @@ class Code(Integers):
         self.lanes, self.scalar = Lanes(self.e, WIDTH), Lanes(self.e, 1)
 
     def integer(self, pointer: str, type_: str = "i64") -> str:
-        """An unsigned integer in memory as ``i64``."""
+        """An unsigned integer from memory, as ``i64``."""
         raw = self.e.assign(f"load {type_}, ptr {pointer}")
         return raw if type_ == "i64" else self.e.assign(f"zext {type_} {raw} to i64")
 
     def keep(self, value: str, pointer: str, type_: str = "i64") -> None:
-        """Write an ``i64`` as an integer type to memory."""
+        """Write an ``i64`` to memory as another integer type."""
         raw = value if type_ == "i64" else self.e.assign(f"trunc i64 {value} to {type_}")
         self.e.store(type_, raw, pointer)
 
@@ -49,7 +49,7 @@ class Code(Integers):
                 self.e.emit(f"store {type_} {value}, ptr {self.moved(target, index)}, align 1")
 
     def counting(self, L: Lanes, start: str) -> Value:
-        """The numbers from ``start`` on, one per lane."""
+        """The numbers from ``start`` on, one in each lane."""
         first = Value(self.scalar, start, dtypes.int64)
         if L.width == 1:
             return Value(L, start, dtypes.int64)
@@ -58,7 +58,7 @@ class Code(Integers):
         return value
 
     def below(self, L: Lanes, count: str) -> Value:
-        """The first lanes, as many as ``count``, or all."""
+        """The mask of the first ``count`` lanes, or of all."""
         ones = self.subtract(self.e.assign(f"shl i64 1, {self.smaller(self.larger(count, '0'), L.width)}"), 1)
         bits = self.e.assign(f"trunc i64 {ones} to i{L.width}")
         return Value(L, self.e.assign(f"bitcast i{L.width} {bits} to {L.type_of(dtypes.bool_)}"), dtypes.bool_)
@@ -68,11 +68,11 @@ class Code(Integers):
 
 
 def read(L: Lanes, dtype: Dtype, pointer: str, index: str | int = 0, mask: str | None = None) -> Value:
-    """Neighbouring elements, one per lane."""
+    """Read neighbouring elements, one into each lane."""
     value: Value = load(L, dtype, Location(pointer, str(index), False), mask)
     return value
 
 
 def write(L: Lanes, value: Value, pointer: str, index: str | int = 0, mask: str | None = None) -> None:
-    """Neighbouring elements, one per lane."""
+    """Write neighbouring elements, one from each lane."""
     store(L, value, value.dtype, Location(pointer, str(index), False), mask)

@@ -1,8 +1,8 @@
 """Convolutions where each channel is a group.
 
-A unit of work is a line of windows. Lanes go along channels; sums for some neighbouring windows are in registers while
-the elements of the windows go by, of which each is read once for all of them. What lies outside of the array is read
-from zeros in scratch memory, so nothing is copied to put zeros around the array.
+A unit of work is a line of windows. Lanes go along channels. The sums of some neighbouring windows are in registers at
+once, so each element is read once for all of these windows. For elements outside of the array, zeros in scratch memory
+are read, so the array is not copied to pad it.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from weft.primitives.replacing import replaces
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 
 MOST_ELEMENTS = 49
-"""Of a window. The code has a multiplication for each of them and of the neighbouring windows."""
+"""The most elements of a window: the code has a multiplication for each element of each neighbouring window."""
 _LONGEST_LINE = 1024
-"""Sums along longer lines are made in parts."""
+"""The longest line that is summed as a whole."""
 _SUMS_TOGETHER = 3 << 10
-"""So many sums of lines are in the first cache at once."""
+"""How many sums of a line are made at once, so that they stay in the first cache."""
 NEIGHBOURS = 8
-"""Sums of so many windows are in registers: as many as multiply-adds may be on their way."""
+"""How many windows are summed in registers at once: as many as multiply-adds can be in flight."""
 NEIGHBOURS_OF_ROWS = 14
-"""The cotangents of so many windows are in registers."""
+"""The cotangents of how many windows are in registers at once."""
 _WORK_PER_GRAIN = 1 << 17
 
-# The numbers of a step: slots and byte offsets of the array, the weights or the cotangents, the
-# result and scratch memory; extents of the
-# array, counts of windows; and along the outer spatial axis how far windows and their elements are apart, and zeros.
+# The numbers of a step: slots and byte offsets of the array, of the weights or the cotangents, of the result and of
+# scratch memory; extents of the array; counts of windows; along the outer spatial axis the distances of windows and of
+# their elements; and the padding before the array.
 ARRAY, OTHER, RESULT, ZEROS = 0, 2, 4, 6
 HEIGHT, WIDTH, CHANNELS, DOWN, ACROSS, STEP_DOWN, SPACING_DOWN, LOW_DOWN, LOW_ACROSS = range(8, 17)
 
 
 class Windows(NamedTuple):
-    """What code is made for: elements of a window along both axes, and along the inner one how far windows and their
-    elements are apart."""
+    """What code depends on: the dtype, the extents of a window, and the distances of windows and of their elements
+    along the inner axis."""
 
     dtype: Dtype
     high: int
@@ -61,14 +61,14 @@ class Windows(NamedTuple):
     spacing: int
 
     def columns(self, neighbours: int) -> list[int]:
-        """Which columns neighbouring windows have elements in, counted from the first one's."""
+        """The columns of all elements of ``neighbours`` windows, relative to the first one."""
         pairs = combinations(range(neighbours), range(self.wide))
         return sorted({window * self.step + element * self.spacing for window, element in pairs})
 
 
 @replaces("cpu", p.convolution)
 def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
-    """The step for a convolution, if each channel is a group and has one output."""
+    """A convolution as this routine, if each channel is a group and has one output."""
     geometry = Geometry(*node.params)
     (outputs, *sizes, each), channels = node.inputs[1].shape, node.inputs[0].shape[-1]
     if each != 1 or geometry.groups != channels or outputs != channels or not _fits(node, geometry, tuple(sizes)):
@@ -78,20 +78,20 @@ def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _fits(node: Node, geometry: Geometry, sizes: Shape) -> bool:
-    """Whether there are windows, whose code is not too long."""
+    """Whether there are windows, and their code is not too long."""
     some = 0 < prod(sizes) <= MOST_ELEMENTS and node.size > 0 and node.inputs[0].size > 0
     plain = all(n == 1 for n in geometry.dilations) and all(n >= 0 for n in (*geometry.low, *geometry.high))
     return some and plain and len(sizes) in (1, 2) and node.dtype.is_floating
 
 
 def _scratch(node: Node) -> int:
-    """Zeros instead of the channels of an element."""
+    """Room for zeros, read in place of the channels of an element outside of the array."""
     return (node.shape[-1] + 64) * node.dtype.size
 
 
 @replaces("cpu", p.convolution_weights)
 def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
-    """The same for the cotangent of the weights."""
+    """The cotangent of the weights as this routine, under the same conditions."""
     (outputs, *sizes, each), channels = node.shape, node.inputs[1].shape[-1]
     geometry = Geometry(*node.params[1:])
     if each != 1 or geometry.groups != channels or outputs != channels or not _fits(node, geometry, tuple(sizes)):
@@ -113,7 +113,7 @@ def _step(call: RoutineCall) -> RoutineStep:
 
 @p.depthwise_rows.routine.on("cpu", scratch=_scratch)
 def _step_of_rows(call: RoutineCall) -> RoutineStep:
-    """The step for the cotangents of weights."""
+    """The step for the cotangents of the weights."""
     ct, x = call.operands
     windows, numbers, (lines, count) = _described(call, x, ct)
     rest = next(number for number in range(NEIGHBOURS_OF_ROWS) if count % NEIGHBOURS_OF_ROWS == number)
@@ -121,7 +121,7 @@ def _step_of_rows(call: RoutineCall) -> RoutineStep:
 
 
 def _described(call: RoutineCall, x: Operand, other: Operand) -> tuple[Windows, list[int], tuple[int, int]]:
-    """What code a call needs, its numbers, and how many lines of how many windows there are."""
+    """What the code of a call depends on, the numbers of its step, and how many lines of how many windows there are."""
     counts, sizes, strides, spacings = (_two(call.params[name]) for name in ("counts", "sizes", "strides", "spacings"))
     low = _two(call.params["low"], outer=0)
     places = [n for one in (x, other, call.results[0]) for n in (one.slot, one.offset)]
@@ -137,7 +137,7 @@ def _shared(address: int, numbers: list[int], lines: int, work: int) -> RoutineS
 
 
 def _two(numbers: Shape, outer: int = 1) -> Shape:
-    """Numbers of two spatial axes; if there is one, the outer one has this number."""
+    """Numbers of two spatial axes. If there is only one axis, the number of the outer one is ``outer``."""
     return numbers if len(numbers) == 2 else (outer, *numbers)
 
 
@@ -160,7 +160,7 @@ def _address_of_rows(windows: Windows, rest: int) -> int:
 
 
 class _DepthwiseWriter(Integers):
-    """Writes a step, whose units are lines of windows."""
+    """Writes a step whose units are lines of windows."""
 
     def __init__(self, windows: Windows, vector_bytes: int) -> None:
         super().__init__(Emitter())
@@ -179,17 +179,17 @@ class _DepthwiseWriter(Integers):
         return module([self.e], [self.e.function(name, STEP)])
 
     def line(self, line: str, array: str, top: str) -> None:
-        """Computes a line of windows, the first of which begins in the row ``top`` of an array."""
+        """Compute a line of windows, the first of which begins in row ``top`` of an array."""
         raise NotImplementedError
 
     def _clear(self) -> None:
-        """Write zeros. All threads write them to the same place."""
+        """Write zeros to scratch memory. All threads write them to the same place."""
         zeros, zero = self.memory(ZEROS), self.L.constant(0.0, self.windows.dtype)
         with self.e.loop("0", self.number(CHANNELS), self.L.width) as channel:
             store(self.L, zero, self.windows.dtype, Location(zeros, channel, False), None)
 
     def elements(self, array: str, top: str, first: str, neighbours: int) -> dict[tuple[int, int], str]:
-        """Pointers to the elements of neighbouring windows: by line of the windows and column."""
+        """Pointers to the elements of neighbouring windows, by row of the window and column."""
         left = self.subtract(self.multiply(first, self.windows.step), self.number(LOW_ACROSS))
         zeros, pointers = self.memory(ZEROS), {}
         for high in range(self.windows.high):
@@ -210,7 +210,7 @@ class _DepthwiseWriter(Integers):
         return value
 
     def for_channels(self, first: str, end: str, body: Callable[[str, str | None], None]) -> None:
-        """Writes a body for vectors of channels, and once more for those that are left, with a mask."""
+        """Write a body for whole vectors of channels, and once more, with a mask, for the rest."""
         rest = self.remainder(self.subtract(end, first), self.L.width)
         whole = self.subtract(end, rest)
         with self.e.loop(first, whole, self.L.width) as channel:
@@ -229,7 +229,7 @@ class _Sums(_DepthwiseWriter):
     def line(self, line: str, array: str, top: str) -> None:
         channels, across = self.number(CHANNELS), self.number(ACROSS)
         result = self.moved(self.memory(RESULT), self.multiply(self.multiply(line, across), channels), self.element)
-        # The last windows of a line are made together with some before them, if need be again.
+        # The last windows of a line are computed as one whole group, so some of them may be computed twice.
         last = self.subtract(across, self.neighbours)
         with self.e.loop("0", across, self.neighbours) as index:
             first = self.smaller(index, last)
@@ -238,7 +238,7 @@ class _Sums(_DepthwiseWriter):
             self.for_channels("0", channels, lambda channel, mask: self._sum(elements, channel, target, mask))
 
     def _sum(self, elements: dict[tuple[int, int], str], channel: str, target: str, mask: str | None) -> None:
-        """The sums for some channels."""
+        """The sums of the windows for some channels."""
         windows, channels = self.windows, self.number(CHANNELS)
         weights = self.moved(self.memory(OTHER), channel, self.element)
         sums: list[Value | None] = [None] * self.neighbours
@@ -255,7 +255,7 @@ class _Sums(_DepthwiseWriter):
 
 
 class _Rows(_DepthwiseWriter):
-    """The step for the cotangents of weights: sums along lines, in float64."""
+    """The step for the cotangents of the weights: sums along lines, in float64."""
 
     def __init__(self, windows: Windows, rest: int, vector_bytes: int) -> None:
         super().__init__(windows, vector_bytes)
@@ -289,13 +289,14 @@ class _Rows(_DepthwiseWriter):
             self.for_channels(start, end, rounded)
 
     def _location_of_sum(self, tap: int, start: str, channel: str) -> Location:
-        """Where the sum for an element of a window is, and for some channels, those from ``start`` on."""
+        """The location of the sums for an element of a window: for channels from ``channel`` on, if ``start`` is the
+        first."""
         return Location(self.sums, self.add(self.subtract(channel, start), tap * self.together), False)
 
     def _add(
         self, array: str, top: str, cotangents: str, first: str, neighbours: int, channels: tuple[str, str]
     ) -> None:
-        """Add the products for neighbouring windows."""
+        """Add the products of neighbouring windows to the sums."""
         windows, start = self.windows, channels[0]
         elements = self.elements(array, top, first, neighbours)
         apart = self.number(CHANNELS)
@@ -312,7 +313,7 @@ class _Rows(_DepthwiseWriter):
                     total = load(self.L, dtypes.float64, location, None)
                     for number, factor in enumerate(factors):
                         value = read[number * windows.step + wide * windows.spacing]
-                        # Products of float32 are exact in float64, others are rounded.
+                        # Products of float32 numbers are exact in float64, so only the sum is rounded.
                         total = total + value * factor
                     store(self.L, total, dtypes.float64, location, None)
 

@@ -1,9 +1,9 @@
-"""Products of a few complex rows, or of one column, with a matrix, which is read once, where it lies.
+"""Products of a few complex rows, or of one column, with a matrix that is read once and not packed.
 
-As in `product_complex`, they are products of real numbers, of which there are twice as many terms: the real part of a
-number of a row meets the parts x, y of a number of the matrix, its imaginary part then -y, x. A column is a row that is
-multiplied with the transposed matrix. There the matrix has the left numbers, whose real parts come first: its x meet
-both parts of a number of the column, then -y, y meet these exchanged.
+As in `product_complex`, they are products of real numbers with twice as many terms: the real part of a number of a row
+is multiplied with the parts x, y of a number of the matrix, its imaginary part with -y, x. A column is a row that is
+multiplied with the transposed matrix. Then the matrix is the left factor, whose real part comes first: x is multiplied
+with both parts of a number of the column, then -y, y with these parts exchanged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PARTS = Sources(dtypes.float32, dtypes.float32)
 
 @cache
 def address(strip: Strip, of_column: bool) -> int:
-    """The address of the step for products with a kind of strip, whose columns are parts of numbers; for those
-    ``of_column`` of the matrix with a column."""
+    """The address of the step for a kind of strip, whose columns are real and imaginary parts; if ``of_column``, for
+    products of a matrix with a column."""
     name = "complex_column" if of_column else "few_complex_rows"
     kind = _ColumnKernel if of_column else _ComplexRowsKernel
     return loading.load(f"{name} {strip}", lambda: generate(strip, _PARTS, name, kind), (name,))[name]
@@ -46,7 +46,7 @@ class _ComplexRowsKernel(FewRowsKernel):
         return self._chosen(parts, [lanes + lane + 1 if lane % 2 == 0 else lane - 1 for lane in range(lanes)])
 
     def _chosen(self, parts: str, lanes: Sequence[int]) -> str:
-        """Lanes of a vector, or, behind them, of its negative."""
+        """Lanes of a vector; numbers behind its last lane are lanes of its negative."""
         negative = self.e.assign(f"fneg {self.type} {parts}")
         order = ", ".join(f"i32 {lane}" for lane in lanes)
         operands = f"{self.type} {parts}, {self.type} {negative}"

@@ -1,7 +1,7 @@
-"""Products of a few rows with a matrix, in generated code that reads the matrix once, where it lies.
+"""Products of a few rows with a matrix, in generated code that reads the matrix once and does not pack it.
 
-Such products are limited by reading the matrix, so it is not packed. A unit of work is a strip of columns. The sums are
-those of `product`, in the same order, so their bits are the same.
+Reading the matrix takes most of the time of such products. A unit of work is a strip of columns. Sums are made in the
+same order as in `product`, so their bits are the same.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
 MOST_ROWS = 16
-"""Of more, packing the matrix costs less than it saves."""
+"""With more rows, it pays to pack the matrix."""
 MOST_ROWS_ACROSS = 8
-"""The same of a matrix in the cache that has to be transposed: for each block of rows, or once if it is packed. If they
-are columns of a transposed product, the kernel for blocks need not transpose it at all."""
+"""The same limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
+only once if it is packed. If its rows are columns of a transposed product, the kernel for blocks does not transpose."""
 
 SHORTEST_VECTOR = 16
-"""Bytes of the vectors into which narrow matrices are transposed: longer ones would be empty for the most part."""
+"""Bytes of the shortest vectors into which narrow matrices are transposed: longer ones would be mostly empty."""
 
 AHEAD = 16
-"""How many rows of the matrix ahead its memory is asked for, where the processor would not guess it."""
+"""How many rows ahead the matrix is prefetched where the processor would not do it."""
 
 FEW_SUMS = 4
-"""For so many rows, the sums of one vector of columns do not keep the processor busy."""
+"""With at most so many rows, the sums of one vector of columns leave the processor idle."""
 WAY_BYTES = 4096
-"""Addresses with such a distance are in the same set of lines of the first cache."""
+"""Addresses at this distance are in the same set of the first cache."""
 
 LINES_AHEAD = 4
-"""How many lines of memory ahead along a column of the matrix it is asked for."""
+"""How many cache lines ahead a column of the matrix is prefetched."""
 
-# The numbers of a step behind those of every product.
+# The positions of the step's numbers behind those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
 
 _KERNEL = (
@@ -74,7 +74,8 @@ class Strip(Block):
     """A block as wide as the strip of columns that is a unit of work.
 
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
-    are. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in memory.
+    are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
+    memory.
     """
 
     across: bool
@@ -85,8 +86,8 @@ class Strip(Block):
 def strip_of(
     dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, beside: bool, side_by_side: bool = False
 ) -> Strip:
-    """The strip for this processor: rows are shared evenly by as few blocks of them as registers allow. Across, two
-    vectors may go ``side_by_side``: see `goes_side_by_side`."""
+    """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
+    vectors may be done ``side_by_side``: see `goes_side_by_side`."""
     wide = "+avx512f" in host.current().features
     vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
     blocks = -(-rows // most)
@@ -99,9 +100,10 @@ def strip_of(
 
 
 def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
-    """Whether two vectors of columns, which are ``stride`` elements from each other, go side by side: for few rows, the
-    sums of one wait for each other. But each lane reads a line of memory of its own. If all of these are in one set of
-    the first cache, 32 of float32 only disturb each other (measured on Zen 5; of other dtypes they do not)."""
+    """Whether two vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this
+    pays, as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all
+    are in one set of the first cache, 32 lines of float32 evict each other (measured on Zen 5; with other dtypes they
+    do not)."""
     return rows <= FEW_SUMS and (source is not dtypes.float32 or stride * source.size % WAY_BYTES != 0)
 
 
@@ -125,7 +127,8 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
 
 
 def _convert_rows(strip: Strip, source: Dtype) -> EmittedFunction:
-    """Copy terms of the rows as what the sums are made of. The kernels read each of them once for every strip."""
+    """Writes a function that converts terms of the rows to the dtype of the sums: the kernels read them for each
+    strip."""
     w = Integers(Emitter())
     beside = w.compare("eq", "%a_inner", 1)
     for condition, width in ((beside, strip.lanes), (w.negated(beside), 1)):
@@ -150,11 +153,11 @@ def _convert_rows(strip: Strip, source: Dtype) -> EmittedFunction:
 
 
 class FewRowsKernel:
-    """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to what is there.
-    If the ``result`` has another dtype, sums are complete, and rounded.
+    """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to the result. If
+    the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored.
 
-    At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` exist. Of complex matrices,
-    everything is counted in ``parts`` of numbers.
+    At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` lanes exist. For complex matrices,
+    rows, columns and terms count real numbers, of which each complex one has two ``parts``.
     """
 
     parts = 1
@@ -179,7 +182,7 @@ class FewRowsKernel:
         return self.e.function(name, _KERNEL, "internal ")
 
     def _further(self, pointer: str, distance: str) -> str:
-        """A pointer so many elements of an operand further."""
+        """``pointer`` moved by a number of elements of an operand."""
         return further(self.e, MEMORY_TYPES[self.source], pointer, distance)
 
     def _read(self, L: Lanes, pointer: str, index: str, mask: str | None) -> Value:
@@ -189,7 +192,7 @@ class FewRowsKernel:
         return self.e.assign(f"mul i64 {right}, {left}")
 
     def _rows(self, pointer: str, stride: str) -> list[str]:
-        """Where the rows begin. Instead of one that does not exist it is the last one, whose sums nobody stores."""
+        """Pointers to the rows. For one that does not exist it is that of the last row; its sums are not stored."""
         last = self.e.assign("sub i64 %rows, 1")
         starts = [pointer]
         for row in range(1, self.strip.rows):
@@ -202,7 +205,7 @@ class FewRowsKernel:
         return self.e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
 
     def _index_of(self, term: str) -> str:
-        """How far behind the beginning of a row a term of it is."""
+        """The distance, in elements, of a term from the beginning of its row."""
         return term if self.strip.beside else self._times(term, "%a_inner")
 
     def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
@@ -258,7 +261,7 @@ class FewRowsKernel:
         return terms_of_square(self.L, self.source)
 
     def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[Value]:
-        """Vectors of columns, one per term: a square of the matrix, transposed."""
+        """A transposed square of the matrix: for each term a vector of columns."""
         count = self.strip.lanes // self.parts
         chosen = pointers[vector * count : (vector + 1) * count]
         return self._turned(chosen, term, mask)
@@ -267,7 +270,7 @@ class FewRowsKernel:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask)
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
-        """The terms behind the last whole square, by way of a copy of what there is of it."""
+        """Add the terms behind the last whole square, from a copy on the stack."""
         e, terms = self.e, self._terms_of_square() // self.parts
         copy = e.slot(f"[{terms} x {self.type}]")
         first, end = [e.assign(f"udiv i64 {number}, {self.parts}") for number in (whole, "%inner")]
@@ -305,7 +308,7 @@ class FewRowsKernel:
 
 
 class _FewRowsStep(ProductStepWriter):
-    """The loops over a strip: blocks of terms, blocks of rows."""
+    """The loops over blocks of terms and blocks of rows, for each strip."""
 
     def __init__(self, strip: Strip, sources: Sources) -> None:
         super().__init__(strip.dtype, sources, BATCH_AXES)
@@ -317,20 +320,20 @@ class _FewRowsStep(ProductStepWriter):
 
     @property
     def left_strides(self) -> tuple[str, str]:
-        """From row to row and from term to term of what the kernels read."""
+        """The strides of the rows that the kernels read: from row to row and from term to term."""
         if not self.converted:
             return self.number(A_ROW), self.number(A_INNER)
         return self.either(self._is_one_row(), self.number(INNER), DEPTH), "1"
 
     def _is_one_row(self) -> str:
-        """Whether rows that are converted lie one behind the other, and are taken for one."""
+        """Whether rows to convert follow each other in memory without gaps, and are converted as a single row."""
         beside = self.compare("eq", self.number(A_INNER), 1)
         short = self.compare("sle", self.number(INNER), DEPTH)
         near = self.e.assign(f"and i1 {beside}, {self.compare('eq', self.number(A_ROW), self.number(INNER))}")
         return self.e.assign(f"and i1 {near}, {short}")
 
     def _convert(self, a: str, depth: str) -> None:
-        """Copy so many terms of all rows as what the sums are made of."""
+        """Convert ``depth`` terms of all rows to the dtype of the sums."""
         one, rows = self._is_one_row(), self.number(ROWS)
         extents = self.either(one, 1, rows), self.either(one, self.multiply(rows, depth), depth)
         strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
@@ -352,7 +355,7 @@ class _FewRowsStep(ProductStepWriter):
         b = self.in_operand("b", matrices["b"], self.multiply(left, self.number(B_COLUMN)))
         in_memory = self.in_result(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
-        # Without terms there is one round all the same, which stores zeros.
+        # Without terms the loop runs once all the same, to store zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
             b_here = self.in_operand("b", b, self.multiply(term, self.number(B_INNER)))
@@ -395,7 +398,8 @@ def step_numbers(
     section: Sequence[int] = attached.NONE,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; two
-    strides of each; strips; per batch axis its extent and three strides; and the section for an attached kernel."""
+    strides of each; the number of strips; for each batch axis its extent and three strides; the section of an attached
+    kernel."""
     numbers = [number for place in places for number in place]
     numbers += [*extents, *strides, -(-extents[1] // strip.columns), len(batch)]
     return [*numbers, *[number for axis in batch for number in axis], *section]

@@ -16,7 +16,8 @@ _NAME = "kernel"
 
 
 def load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
-    """The address of a kernel's machine code, loaded from disk or generated. ``text`` describes both."""
+    """The address of a kernel's machine code, from the disk cache or generated. ``text`` describes kernel and
+    schedule."""
 
     def generate() -> str:
         counters.generated += 1
@@ -30,7 +31,7 @@ def load(kernel: Kernel, schedule: CpuSchedule, text: str) -> int:
 
 @cache
 def _writer() -> ModuleType:
-    """The module `loops`. Importing it takes 12 ms, and only what is not in the disk cache needs it."""
+    """The module `loops`. Importing it takes 12 ms, and code from the disk cache does not need it."""
 
     def imported() -> ModuleType:
         from weft.compiler.cpu import loops

@@ -1,7 +1,7 @@
 """Linear algebra as steps of a plan: LAPACK and BLAS, called for every matrix of a stack.
 
-LAPACK sees the transpose of each matrix, because it stores matrices by columns. What is computed from that transpose is
-written beside each step. Where a routine reports that it failed, the results for that matrix are NaN.
+LAPACK stores matrices by columns, so it sees the transpose of each matrix. What is computed from that transpose is said
+at each step. Where a routine reports that it failed, the results for that matrix are NaN.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from weft.dtypes import Dtype
 from weft.graph.node import Shape
 
 _BLOCK = 64
-"""LAPACK works on blocks of up to so many columns if it gets the memory."""
+"""The largest number of columns in LAPACK's blocks. Scratch memory is sized for it."""
 
 _TRANSPOSED_QR = 128
-"""The smaller extent of matrices from which on transposes take less time than they save in `_qr`."""
+"""If the smaller extent of a matrix is at least this, `_qr` saves more time than its transposes take."""
 
 Shapes = Sequence[Shape]
 Params = dict[str, Any]
@@ -45,7 +45,7 @@ Stacked("cholesky", _cholesky, _routines(".potrf")).on(p.cholesky.routine)
 
 
 def _lu(w: StackWriter) -> None:
-    """The operand holds a matrix by columns, and so does the first result."""
+    """The operand and the first result hold the matrix by columns."""
     (a,), (factors, pivots, order) = w.operands, w.results
     w.copy(a, factors.pointer)
     rows, columns = w.integer(a.columns), w.integer(a.rows)
@@ -70,7 +70,7 @@ def _count_pivots_from_zero(w: StackWriter, pivots: Matrix) -> None:
 
 
 def _pivot(w: StackWriter, pivots: Matrix, step: str, rows: str) -> str:
-    """The row that a pivot names. Pivots can come from a file, so one behind the end counts as the last row."""
+    """The row that a pivot names. Pivots can come from a file: one beyond the end is replaced by the last row."""
     row = w.e.assign(f"zext i32 {w.e.load('i32', w.moved(pivots.pointer, step, 'i32'))} to i64")
     return w.smaller(row, w.subtract(rows, 1))
 
@@ -111,9 +111,9 @@ def _swap_rows(w: StackWriter, x: Matrix, row: str, other: str) -> None:
 
 
 def _triangular(w: StackWriter, factors: Matrix, x: Matrix, upper: bool, adjoint: bool, unit: bool) -> None:
-    """Replace X^T by the solution Y of Y T = X^T (or Y T^H = X^T), where T is a triangle of what is stored.
+    """Replace X^T by the solution Y of Y T = X^T (or Y T^H = X^T), where T is a triangle of the stored matrix.
 
-    One column y takes a routine for vectors: T^T y = x, or conj(T) y = x, which BLAS has for real numbers.
+    For a single column y a routine for vectors is called: T^T y = x, or conj(T) y = x, which BLAS has for real numbers.
     """
     n, count = w.integer(factors.rows), w.integer(x.columns)
     triangle, diagonal = w.letter("U" if upper else "L"), w.letter("U" if unit else "N")
@@ -167,7 +167,7 @@ Stacked("inverse", _inverse, _routines(".getrf", ".getri"), _inverse_parts).on(p
 
 
 def _triangular_inverse(w: StackWriter) -> None:
-    """As for `_inverse`; the other triangle is zero."""
+    """As `_inverse`; the other triangle is set to zero."""
     (a,), (x,) = w.operands, w.results
     upper = w.params["upper"]
     w.copy(a, x.pointer)
@@ -181,7 +181,7 @@ Stacked("triangular_inverse", _triangular_inverse, _routines(".trtri")).on(p.tri
 
 
 def _qr(w: StackWriter) -> None:
-    """LAPACK's QR is a fifth faster than its LQ, but needs three transposes."""
+    """LAPACK's QR takes a fifth less time than its LQ, but needs three transposes."""
     (_,), (q, _) = w.operands, w.results
     report = w.report()
     small = w.e.assign(f"icmp slt i64 {q.columns}, {_TRANSPOSED_QR}")
@@ -193,7 +193,7 @@ def _qr(w: StackWriter) -> None:
 
 
 def _qr_by_columns(w: StackWriter, report: str) -> None:
-    """The memory of a copy of A by columns becomes that of R and what Q is made of, and then Q."""
+    """The memory of a copy of A by columns becomes R and the reflectors that Q is made of, and then Q."""
     (a,), (q, r) = w.operands, w.results
     copy, scales = w.scratch("copy"), w.scratch("scales")
     m, n, k = w.integer(a.rows), w.integer(a.columns), w.integer(q.columns)
@@ -208,7 +208,8 @@ def _qr_by_columns(w: StackWriter, report: str) -> None:
 
 
 def _qr_by_rows(w: StackWriter, report: str) -> None:
-    """A^T = L Q with L = R^T; the memory of L by columns is R by rows, and that of Q is its transpose, the Q of A."""
+    """A^T = L Q with L = R^T. The memory of L by columns is R by rows, and that of this Q is its transpose, the Q of
+    A."""
     (a,), (q, r) = w.operands, w.results
     size = a.dtype.size
     copy, scales = w.scratch("copy"), w.scratch("scales")
@@ -340,7 +341,7 @@ Stacked(
 
 
 def _eig(w: StackWriter) -> None:
-    """The operand holds a matrix by columns, and so does the result: its rows are eigenvectors."""
+    """The operand and the result hold matrices by columns: the rows of the result's memory are eigenvectors."""
     (a,) = w.operands
     values, report = w.results[0], w.report()
     wanted, is_complex = w.params["vectors"], a.dtype.is_complex
@@ -386,7 +387,7 @@ def _complex_eigenvalues(w: StackWriter, values: Matrix, real: str, imaginary: s
 
 
 def _complex_eigenvectors(w: StackWriter, result: Matrix, vectors: str, imaginary: str) -> None:
-    """Of each pair of conjugate eigenvectors LAPACK stores the real parts, then the imaginary parts of the first."""
+    """For a pair of conjugate eigenvectors, LAPACK stores the real parts, then the imaginary parts of the first one."""
     type_, n = REALS[result.dtype], result.rows
     last = w.subtract(n, 1)
     with w.e.loop("0", n) as row:

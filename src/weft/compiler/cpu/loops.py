@@ -1,8 +1,9 @@
 """Loops and vectors of a CPU around the scalar code of a kernel.
 
-The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``: `number_layout` says what the
-64-bit ``numbers`` are; ``table`` holds buffer addresses and scalars of the call; units ``begin`` to ``end`` are done,
-where a unit is a row (a block of rows of a tiled kernel) or, if the lanes are parallel, a block of lanes of one.
+The generated function is ``void kernel(ptr numbers, ptr table, i64 begin, i64 end)``. `number_layout` says what the
+64-bit ``numbers`` are; ``table`` holds the addresses of buffers and the scalars of the call. The units from ``begin``
+up to ``end`` are done. A unit is a row (a block of rows of a tiled kernel) or, if lanes are parallel, a block of its
+lanes.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from weft.compiler.passes import SHORT_ROW, Pass
 from weft.dtypes import Dtype
 
 LINE = 64
-"""Bytes that a cache reads at once."""
+"""Bytes of a cache line."""
 
 MOST_IN_PAIRS = 8
-"""Parts of a sweep are folded two at a time if so many instructions, or fewer, are in it: they are written twice."""
+"""Parts of a sweep are folded two at a time if it has at most so many instructions, as these are written twice."""
 
 
 def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
@@ -47,7 +48,7 @@ def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
 
 
 class _Generator(NestWriter):
-    """``ahead`` are loads and the distance to the next row, which they ask for."""
+    """``ahead`` are the loads whose next row is prefetched, with their distances from row to row."""
 
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
         width = 1 if kernel.lane == "none" else VIRTUAL_LANES
@@ -78,7 +79,7 @@ class _Generator(NestWriter):
             with self.e.loop("%begin", "%end") as unit:
                 self._unit(unit)
         if self.schedule.streamed:
-            self.e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
+            self.e.emit("fence seq_cst")  # streamed stores become visible before this thread reports that it is done
         return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
 
     def _prepare(self, position: int) -> None:
@@ -109,7 +110,7 @@ class _Generator(NestWriter):
                 self._body()
 
     def _ask_ahead_of_row(self, row: str) -> None:
-        """Ask for what loads at computed places read in one of the next rows."""
+        """Prefetch what loads at computed locations read in one of the next rows."""
         for position in self.schedule.awaited:
             access = self.kernel.instructions[position].access
             assert access is not None
@@ -120,7 +121,7 @@ class _Generator(NestWriter):
                     self._ask(position, READ_LATER)
 
     def _ask_ahead_of_sweep(self, count: str, extent: str) -> None:
-        """Ask for what stores at computed places write in one of the next turns of the last sweep."""
+        """Prefetch what stores at computed locations write in one of the next turns of the last sweep."""
         for position in self.schedule.awaited:
             with self._scope():
                 every = range(len(self.kernel.instructions))
@@ -129,10 +130,11 @@ class _Generator(NestWriter):
                 self._ask(position, WRITE_SOON)
 
     def _prefetch(self, location: Location, dtype: Dtype, stride: str) -> None:
-        """Ask for the same lanes of the next row.
+        """Prefetch the same lanes of the next row.
 
-        Where the sweep takes a part of each row, the next one begins where the processor does not expect it. Else it
-        does, and asking would cost: then it is for what is near anyway.
+        If the sweep goes over a part of each row, the processor does not foresee where the next one begins. Otherwise
+        it does, and a prefetch would only take time: then the address is that of the numbers, which are in the cache
+        anyway.
         """
         in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
         index = self.e.assign(f"add i64 {location.index}, {stride}")
@@ -140,13 +142,13 @@ class _Generator(NestWriter):
         prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
 
     def _emit_index(self, position: int) -> None:
-        """What the location of an access is computed of."""
+        """Compute the values from which the location of an access is computed."""
         for number in needed_for_index(self.kernel, position):
             if number not in self.values:
                 self.values[number] = self._instruction(number, self.kernel.instructions[number])
 
     def _ask(self, position: int, purpose: str) -> None:
-        """Ask for the location of an access."""
+        """Prefetch the location of an access."""
         instruction = self.kernel.instructions[position]
         assert instruction.access is not None
         location = self._location(position, instruction, self.scalar)
@@ -154,12 +156,12 @@ class _Generator(NestWriter):
         prefetch(self.e, element_pointer(self.scalar, location, element), purpose)
 
     def _later(self, index: str, end: str) -> str:
-        """The index at which memory is asked for that the schedule says: some ahead, before the end."""
+        """The index to prefetch for: as far ahead as the schedule says, at most the last one."""
         last = self.e.assign(f"sub i64 {end}, 1")
         return self._smaller(self.e.assign(f"add i64 {index}, {self.number('ahead')}"), last)
 
     def _tile(self, row: str, block: str) -> None:
-        """A block of rows: for each vector of lanes all its rows, while what they share is in the cache."""
+        """A block of rows: for each vector of lanes all rows, while what they share is in the cache."""
         last = self.kernel.rows - 1
         extent = self.number("row", last)
         blocks = self.e.assign(f"sdiv i64 {self.e.assign(f'add i64 {extent}, {TILE_ROWS - 1}')}, {TILE_ROWS}")
@@ -180,7 +182,7 @@ class _Generator(NestWriter):
         first_lane, last_lane = self._lanes_of(block)
         with self.e.loop(first_lane, last_lane, self.width) as index, self._scope():
             self.lane_index, self.mask = index, None
-            # LLVM needs long for transposed loads: whole vectors and the rest, which is masked, have them in common.
+            # Compiling transposed loads takes LLVM long: whole vectors and the masked rest share one copy of them.
             tiles = self._transposed_tiles(start, extent)
             end = self.e.assign(f"add i64 {index}, {self.width}")
             with self.e.when(self.e.assign(f"icmp sle i64 {end}, {last_lane}")), self._scope():
@@ -191,7 +193,7 @@ class _Generator(NestWriter):
         self.mask = None
 
     def _transposed_tiles(self, start: str, rows: str) -> dict[int, str]:
-        """Tiles with what transposed loads read for the current lanes and the rows from ``start`` on."""
+        """For transposed loads, tiles with the current lanes of the rows from ``start`` on."""
         L = self.vector
         last = self.e.assign(f"sub i64 {self.number('lane')}, 1")
         here = [self._smaller(self.e.assign(f"add i64 {self.lane_index}, {lane}"), last) for lane in range(self.width)]
@@ -212,7 +214,7 @@ class _Generator(NestWriter):
         return tiles
 
     def _rows_in_parts(self) -> None:
-        """Units that are neighbours in a row together, so that long pieces of memory are read in order."""
+        """Do neighbouring units of a row together, so that long ranges of memory are read in order."""
         blocks, size, extent = self.number("blocks"), self.number("block"), self.number("lane")
         behind = self.e.assign(f"add i64 {self.e.assign('sub i64 %end, 1')}, {blocks}")
         first_row, last_row = [self.e.assign(f"udiv i64 {unit}, {blocks}") for unit in ("%begin", behind)]
@@ -228,7 +230,7 @@ class _Generator(NestWriter):
                 self._sweep_outer(lane, self._smaller(self.e.assign(f"add i64 {lane}, {SWEEP_OUTER_BLOCK}"), stop))
 
     def _lanes_of(self, block: str) -> tuple[str, str]:
-        """The first lane of a block, and the one behind its last."""
+        """The range of the lanes of a block."""
         size, extent = self.number("block"), self.number("lane")
         start = self.e.assign(f"mul i64 {block}, {size}")
         return start, self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
@@ -237,7 +239,7 @@ class _Generator(NestWriter):
         self._lanes(*self._lanes_of(block), body)
 
     def _lanes(self, start: str, stop: str, body: Any) -> None:
-        """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then a masked rest."""
+        """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then the rest with a mask."""
         length = self.e.assign(f"sub i64 {stop}, {start}")
         whole = self.e.assign(f"and i64 {length}, {-self.width}")
         if self.backwards and self.kernel.lane == "reduced":
@@ -254,7 +256,8 @@ class _Generator(NestWriter):
         self.mask = None
 
     def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
-        """The lanes of a row from the last to the first: the rest is at the beginning, in the upper lanes."""
+        """Run ``body`` over the lanes of a row from the last to the first: the rest, at the beginning, is in the upper
+        lanes."""
         last = self.e.assign(f"sub i64 {length}, {self.width}")
         with self.e.loop("0", whole, self.width) as index, self._scope():
             self.lane_index, self.mask = self.e.assign(f"sub i64 {last}, {index}"), None
@@ -279,13 +282,14 @@ class _Generator(NestWriter):
         return Value(self.vector, self.e.load(type_, pointer), instruction.dtype)
 
     def _saved_location(self, position: int) -> tuple[str, str]:
-        """Type and address of what is saved of a value for the current lanes."""
+        """Type and address of the saved value of an instruction for the current lanes."""
         lanes = self.vector.type_of(self.kernel.instructions[position].dtype)
         number = self.e.assign(f"udiv i64 {self.lane_index}, {self.width}")
         return lanes, self.e.assign(f"getelementptr {lanes}, ptr {self.saved[position]}, i64 {number}")
 
     def _sweep_outer(self, start: str, stop: str) -> None:
-        """Lanes ``start`` to ``stop`` inside of the sweeps: their accumulators are in memory meanwhile."""
+        """Lanes ``start`` to ``stop``, with the loop over lanes inside the sweeps. The states of all these lanes are in
+        memory."""
         current = self.passes[0]
         vectors = SWEEP_OUTER_BLOCK // self.width
         reductions = self._accumulators(current, vectors)
@@ -325,12 +329,12 @@ class _Generator(NestWriter):
             super()._open_sweep(depth, current, reductions)
 
     def _only_folds(self, current: Pass, reductions: Reductions) -> bool:
-        """Whether a pass does little besides folding parts."""
+        """Whether a pass does little but fold parts."""
         by_parts = folded_in_parts(reductions)
         return all(reductions.get(root) in by_parts for root in current.roots) and len(current.needed) <= MOST_IN_PAIRS
 
     def _parts_in_pairs(self, depth: int, current: Pass, reductions: Reductions) -> None:
-        """The only sweep, two parts at a time: additions of one do not wait for those of the other one."""
+        """The only sweep, two parts at a time, because additions of the two do not wait for each other."""
         e, extent, others = self.e, self._sweep_extent(depth), self._accumulators(current)
         pairs = list(zip(folded_in_parts(reductions), folded_in_parts(others), strict=True))
 
@@ -362,8 +366,8 @@ class _Generator(NestWriter):
             )
 
     def _sweep_by_vector(self, extent: str, current: Pass, reductions: Reductions) -> None:
-        """The last sweep axis, some rows at a time: for each vector of lanes all of these, so that what was joined is
-        in registers from row to row."""
+        """The last sweep axis, some rows at a time: each vector of lanes goes through all of these rows, so that its
+        state is in registers meanwhile."""
 
         def rows(start: str, stop: str) -> None:
             for state in self.states:

@@ -34,32 +34,33 @@ from weft.runtime.steps import Place
 _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
 _READING = 16
-"""To read an element from memory takes the time of so many multiplications."""
+"""Reading an element from memory takes the time of so many multiplications."""
 
 _FED_BYTES = 1 << 22
-"""A kernel feeds a product with so many bytes or more: fewer stay in a cache, and are made faster at once."""
+"""The least size of an operand that a feeder makes: a smaller one stays in a cache, and is made faster as a whole."""
 
 _WORK_PER_CALL = 1 << 15
-"""An attached kernel is called only for so many multiplications or more: a call takes the time of some thousands."""
+"""The fewest multiplications for one call of an attached kernel: a call takes the time of some thousands of them."""
 
 _ROWS_OVER_AXES = 32
-"""A left operand of so many rows is read over several axes in memory, however many columns there are."""
+"""From so many rows on, a left operand is read over several axes in memory, however many columns there are."""
 
 _CACHED = 1 << 20
-"""A matrix of so many bytes is found in the second cache."""
+"""A matrix of at most so many bytes is in the second cache."""
 
 
 _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
-"""The bits of a sum of products that wraps around are those of signed integers."""
+"""Sums of products wrap around, so unsigned integers are multiplied as signed ones, with the same bits."""
 
 
 class Product(NamedTuple):
-    """What is multiplied: dtypes of the result and of the operands; slots and offsets of both operands and the result;
-    rows, columns and terms; whether each operand is stored by columns, and the distance between these or its rows; per
-    batch axis its extent and three strides; a kernel that is attached, whether that needs whole rows, and whether the
-    result is made in memory, not in scratch memory of the step; the axes in memory that rows, terms of the left and of
-    the right operand, and columns go over, if one of them goes over several; a kernel that makes the left operand; and
-    whether it may be rounded as the processor likes.
+    """A matrix product to plan: dtypes of the result and of the operands; places of both operands and the result; rows,
+    columns and terms. ``storage`` says of each operand whether it is stored by columns, and how far these, or its rows,
+    are apart. ``batch`` has for each batch axis its extent and three strides. ``attached`` is a kernel, ``whole`` says
+    whether it needs whole rows, ``in_memory`` whether the result is made in memory or in scratch memory of the step.
+    ``axes`` are the axes in memory that rows, terms of the left operand, terms of the right one and columns go over, if
+    any of these goes over several. ``feeder`` is a kernel that makes the left operand. If ``is_fast``, the processor's
+    own roundings may be used.
     """
 
     dtype: Dtype
@@ -82,12 +83,12 @@ class Product(NamedTuple):
 
     @property
     def strides(self) -> list[int]:
-        """Of the left operand from row to row and from term to term, of the right one from term to term and from column
-        to column."""
+        """Strides of the left operand from row to row and from term to term, and of the right one from term to term and
+        from column to column."""
         return [n for by_columns, far in self.storage for n in ((1, far) if by_columns else (far, 1))]
 
     def transposed(self) -> Product:
-        """The transposed product, whose operands change places."""
+        """The transposed product, with its operands exchanged."""
         (a, b, c), (rows, columns, inner), (left, right) = self.places, self.extents, self.storage
         return self._replace(
             sources=self.sources._replace(left=self.sources.right, right=self.sources.left),
@@ -103,9 +104,9 @@ Tiled = tuple[int, list[int], tuple[int, int]]
 
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
-    """Whether a kernel can be attached to a product: not to one of complex numbers or in tile registers, not if it is
-    little work, or if rows that are needed whole are not made so. Nor to one column that is not made as a row, for the
-    lanes of the kernel go along it."""
+    """Whether a kernel can be attached to a product. It cannot if numbers are complex, if tile registers are used, if
+    there is little work, or if the kernel needs whole rows and tiles are narrower. Nor can it if a single column is not
+    computed as a row, because the lanes of the kernel go along it."""
     product = _product_of(call, whole, in_memory)
     rows, columns, inner = product.extents
     if product.dtype.is_complex or _uses_tile_registers(call) or (product.axes is not None and columns == 1):
@@ -121,9 +122,9 @@ def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
 
 
 def _reads(node: Node, position: int, factors: Factors) -> bool:
-    """Whether a product reads an operand of which rows, columns or terms go over several axes in memory: columns have
-    to be neighbours along the innermost one, rows or terms of the left operand too. A left one of few rows is copied,
-    if there are more columns: then the right one, which is larger, need not be packed."""
+    """Whether a product can read an operand of which rows, columns or terms go over several axes in memory. Columns
+    must be neighbours along the innermost axis; so must rows or terms of the left operand. A left operand with few rows
+    and more columns is copied instead: then the right one, which is larger, need not be packed."""
     *batch, first, last = factors
     sums = node.dtype not in HALVES and not node.dtype.is_complex
     if not sums or any(x.dtype is not node.dtype for x in node.inputs) or len(batch) > MOST_BATCH_AXES:
@@ -138,8 +139,8 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
 
 
 def _feeds(call: RoutineCall, position: int) -> bool:
-    """Whether a kernel can make the left operand of a product: one that is computed in blocks, and in a single tile
-    from the first column to the last, so that it needs each element once."""
+    """Whether a kernel can make the left operand of a product. The product must be computed in blocks, in tiles as wide
+    as the result, so that each element of the operand is needed once."""
     a, b = call.operands
     if position != 0 or len(a.shape) != 2 or a.dtype is not call.results[0].dtype or a.dtype.is_complex:
         return False
@@ -157,7 +158,7 @@ def _feeds(call: RoutineCall, position: int) -> bool:
 
 
 def _rounds(node: Node, dtype: Dtype) -> bool:
-    """Whether sums of half precision are rounded where they are stored: they have to be complete."""
+    """Whether sums of half precision can be rounded when they are stored: they must be complete then."""
     halves = dtype in HALVES and all(x.dtype in HALVES for x in node.inputs)
     complete = node.inputs[0].shape[-1] <= DEPTH and node.dtype is dtypes.float32
     return halves and complete and node.keywords["precision"] != FAST
@@ -181,7 +182,7 @@ def step(call: RoutineCall) -> RoutineStep:
 
 @as_a_whole
 def _grain(tile: tuple[int, int], extents: tuple[int, int, int]) -> int:
-    """How many tiles a thread does at once."""
+    """How many tiles a thread takes at once."""
     rows, columns, inner = extents
     high, wide = min(tile[0], rows), min(tile[1], columns)
     tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
@@ -189,7 +190,7 @@ def _grain(tile: tuple[int, int], extents: tuple[int, int, int]) -> int:
 
 
 def _way(product: Product, in_tiles: bool) -> str:
-    """What inspection tells of how a product is computed."""
+    """What inspection says about how a product is computed."""
     if in_tiles:
         return "AMX"
     if product_pairs.takes(product.dtype, product.sources, product.extents) and _of_few(product) is None:
@@ -216,7 +217,7 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
 
 
 def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
-    """A product of which an operand goes over several axes in memory."""
+    """A product with an operand that goes over several axes in memory."""
     (a, b), (out,) = call.operands, call.results
     left, right = _factors(a), _factors(b)
     extents = a.shape[-2], b.shape[-1], a.shape[-1]
@@ -232,14 +233,14 @@ def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Produ
 
 
 def _factors(operand: Operand) -> Factors:
-    """The axes in memory that those of an operand go over."""
+    """The axes in memory that the axes of an operand go over."""
     if operand.factors is not None:
         return operand.factors
     return tuple([((extent, stride),) for extent, stride in zip(operand.shape, operand.strides, strict=True)])
 
 
 def _tiled(product: Product) -> Tiled | None:
-    """The way to compute a product; None if there is none in which its result can be made in scratch memory."""
+    """The step of a product; None if its result cannot be made in scratch memory as it has to be."""
     if product.axes is not None:
         return _over_axes(product, product.axes)
     if product.dtype.is_complex:
@@ -262,7 +263,7 @@ def _of_few(product: Product) -> Tiled | None:
 
 
 def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
-    """A product of few rows, whose result is stored ``transposed``; None if there are too many."""
+    """A product of few rows, with the result stored ``transposed``; None if there are too many rows."""
     dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
     across, apart = product.strides[3] != 1, transposed and rows > 1
     cached = inner * columns * sources.right.size <= _CACHED
@@ -287,7 +288,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
 
 
 def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
-    """All strides of a product of few rows that is computed in strips, and the section for an attached kernel."""
+    """All strides of a product of few rows in strips, and the section of an attached kernel."""
     rows, columns, _ = product.extents
     pitch = rows if transposed else columns if product.in_memory else width
     result = (1, pitch) if transposed else (pitch, 1)
@@ -296,19 +297,20 @@ def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], 
 
 
 def _of_blocks(product: Product) -> Tiled | None:
-    """A product of many rows and columns; None if its result does not fit scratch memory, where it would be made."""
+    """A product of many rows and columns; None if its result has to be made in scratch memory and does not fit
+    there."""
     return _blocks_of(product, product.strides)
 
 
 def _uses_tile_registers(call: RoutineCall) -> bool:
-    """Whether a product may use the processor's own rounding of bfloat16, and is worth it."""
+    """Whether a product may use tile registers, which round bfloat16 in their own way, and is large enough for them."""
     rows, columns = call.results[0].shape[-2:]
     may_use = call.params["precision"] == FAST and all(x.dtype is dtypes.bfloat16 for x in call.operands)
     return may_use and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
 
 
 def _of_tile_registers(product: Product) -> Tiled:
-    """A product of bfloat16 with the processor's own rounding."""
+    """A product of bfloat16 in tile registers."""
     _, _, places, extents, _, batch = product[:6]
     tile = product_amx.tile_of(extents, product.matrices, thread_count())
     return product_amx.address(), product_amx.numbers_of(places, extents, product.strides, tile, batch), tile
@@ -330,7 +332,7 @@ def _of_complex(product: Product) -> Tiled | None:
 
 
 def _of_parts(product: Product) -> tuple[Product, list[int]]:
-    """A product of complex numbers as one of real numbers, and its strides."""
+    """The product of real numbers that computes a product of complex ones, and its strides."""
     rows, columns, inner = product.extents
     batch = [(extent, 2 * left, 2 * right, 2 * out) for extent, left, right, out in product.batch]
     real = product._replace(dtype=dtypes.float32, extents=(rows, 2 * columns, 2 * inner), batch=batch)
@@ -338,7 +340,7 @@ def _of_parts(product: Product) -> tuple[Product, list[int]]:
 
 
 def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
-    """A product of few rows of complex numbers, or the transposed one of a matrix and a column."""
+    """A product of few rows of complex numbers; or, transposed, of a matrix with a column."""
     real, strides = _of_parts(product)
     rows, columns, _ = real.extents
     side_by_side = few_rows.goes_side_by_side(product.dtype, rows, strides[3])
@@ -348,7 +350,7 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
 
 
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
-    """A product of which an operand goes over several axes. The left one is read where it lies."""
+    """A product with an operand that goes over several axes. A left one is read in place."""
     dtype, sources, places, extents, _, batch = product[:6]
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
@@ -399,8 +401,8 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
 
 
 def _tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
-    """Rows and columns of a tile, and how many side by side are a unit; and the section for an attached kernel. None if
-    the result would be made in scratch memory and does not fit there."""
+    """Rows and columns of a tile, how many tiles side by side are a unit, and the section of an attached kernel. None
+    if the result has to be made in scratch memory and does not fit there."""
     extents = product.extents
     work = extents, product.matrices, thread_count(), lying
     found = tiles.row_tile_of(block, *work) if product.whole else None

@@ -1,6 +1,6 @@
-"""What of memory is the CPU's: asking caches for it, and operands that are transposed in registers.
+"""Memory accesses of the CPU alone: prefetches, and operands that are transposed in registers.
 
-Loads and stores of lanes are those of every target.
+Loads and stores of lanes are written by `codegen.memory` for every target.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from weft.dtypes import Dtype
 
 CACHE_LINE = 64
 FENCED_DISTANCE = 2
-"""After which step of a transposition LLVM may not look back. With elements of up to four bytes it would try in vain to
-combine the instructions of all steps, which takes it longer than everything else in a kernel."""
+"""The step of a transposition after which a fence hides the instructions from LLVM. With elements of up to four bytes
+it would try in vain to combine the instructions of all steps, which takes longer than compiling the rest of a
+kernel."""
 
 READ_LATER, READ_SOON, WRITE_SOON = "i32 0, i32 2", "i32 0, i32 3", "i32 1, i32 3"
-"""What memory is asked for: to read it from the second cache, as the first one is in use; to read it from the first
-one; to write to it."""
+"""Purposes of a prefetch: to read from the second cache, because the first one is in use; to read from the first cache;
+to write."""
 
 
 def prefetch(emitter: Emitter, pointer: str, purpose: str = READ_LATER) -> None:
-    """Ask for what is at an address. There need be nothing."""
+    """Prefetch an address. It may be invalid."""
     emitter.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
     emitter.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, {purpose}, i32 1)")
 
 
 def keep_order(emitter: Emitter) -> None:
-    """LLVM may not move instructions across this place, and so not fill registers with what is needed behind it."""
+    """Forbid LLVM to move memory accesses across this place: it would fill registers with values that are needed
+    later."""
     emitter.emit('call void asm sideeffect "", "~{memory}"()')
 
 
 def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:
-    """Read one vector of rows per lane, and write one vector of lanes per row to ``tile``.
+    """Read a vector of rows for each lane, and write a vector of lanes for each row to ``tile``.
 
-    ``pointers`` are those of the lanes; ``mask`` says which rows exist.
+    ``pointers`` are those of the lanes. ``mask`` says which rows exist.
     """
     type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
     vectors = [masked_load(L, dtype, type_, pointer, mask) for pointer in pointers]
@@ -51,7 +53,7 @@ def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, 
 
 
 def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str]) -> list[str]:
-    """As many vectors as they have lanes, with rows and columns exchanged."""
+    """A square of vectors, transposed."""
     type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
     result = list(vectors)
     distance = 1
@@ -68,7 +70,7 @@ def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str]) -> list[str]:
 
 
 def _fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
-    """The same vector, of which LLVM does not know how it was made."""
+    """The same vector; LLVM cannot see how it was made."""
     floats = L.width * dtype.size // 4
     as_floats = L.emitter.assign(f"bitcast {type_} {vector} to <{floats} x float>")
     function = f"llvm.arithmetic.fence.v{floats}f32"
@@ -77,7 +79,7 @@ def _fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
 
 
 def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper: bool) -> str:
-    """One step of a transposition: blocks of ``distance`` lanes are exchanged between two vectors."""
+    """One step of a transposition: it exchanges blocks of ``distance`` lanes between two vectors."""
     chosen_lanes = []
     for lane in range(L.width):
         if upper:

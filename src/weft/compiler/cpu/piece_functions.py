@@ -1,4 +1,4 @@
-"""A kernel whose body is cut: a function for each piece, and one that takes strips of lanes through all of them."""
+"""A kernel whose body is cut: a function for each piece, and one that calls all pieces for each strip of lanes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from weft.compiler.passes import Pass
 from weft.dtypes import Dtype
 
 ALIGNMENT = 64
-"""Bytes, of what is saved: those of the longest register."""
+"""The alignment of saved values in bytes: that of the longest register."""
 
 _BOUNDS = ("%first_row", "%last_row", "%first_lane", "%last_lane")
 
 
 def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
-    """The LLVM IR of a kernel that is done in pieces, as a module. Pieces that differ only in which numbers they read,
-    such as the steps of a loop in the user's program, are one function."""
+    """The LLVM IR of a kernel whose body is cut, as a module. Pieces that differ only in the numbers they read, such as
+    the steps of a loop in the user's program, share a function."""
     assert schedule.cut is not None
     layout = number_layout(kernel, schedule.numbers)
     written: dict[Any, str] = {}
@@ -68,21 +68,21 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
 
 
 class _PieceCall(NamedTuple):
-    """A use of a function: ``numbers`` are the positions in the argument block of the numbers that it reads."""
+    """A call of a function: ``numbers`` are the positions, in the argument block, of the numbers that it reads."""
 
     function: str
     numbers: list[int]
 
 
 def _outer_rows(kernel: Kernel) -> list[str]:
-    """The parameters of a piece that are indices of row axes: of all but the last one."""
+    """The parameters of a piece that are indices of row axes: all but the last axis."""
     return [f"%row{axis}" for axis in range(kernel.rows - 1)]
 
 
 def _strips(
     kernel: Kernel, schedule: CpuSchedule, layout: dict[NumberKey, int], calls: Sequence[_PieceCall], name: str
 ) -> EmittedFunction:
-    """The function of the step: each strip goes through all pieces."""
+    """The function of the step: it calls all pieces for each strip."""
     code = Integers(Emitter())
     e, cut = code.e, schedule.cut
     assert cut is not None
@@ -118,12 +118,12 @@ def _strips(
                     f"call void @{call.function}(ptr %numbers, ptr {positions}, ptr %table, ptr {saved}, {integers})"
                 )
     if schedule.streamed:
-        e.emit("fence seq_cst")  # what was streamed becomes visible before this thread says that it is done
+        e.emit("fence seq_cst")  # streamed stores become visible before this thread reports that it is done
     return e, e.function(name, STEP)
 
 
 def _constant(e: Emitter, values: Sequence[int]) -> str:
-    """Integers in memory that nobody writes to."""
+    """A constant array of integers."""
     numbers = ", ".join(f"i64 {value}" for value in values)
     name = f"@places{len(e.declarations)}"
     e.declarations[name] = f"{name} = internal unnamed_addr constant [{len(values)} x i64] [{numbers}]"
@@ -131,7 +131,7 @@ def _constant(e: Emitter, values: Sequence[int]) -> str:
 
 
 def _width(kernel: Kernel) -> int:
-    """Lanes of a vector."""
+    """How many lanes a vector has."""
     return 1 if kernel.lane == "none" else VIRTUAL_LANES
 
 
@@ -177,7 +177,7 @@ class _PieceWriter(InstructionWriter):
         return self.e.function(name, f"ptr %numbers, ptr %places, ptr %table, ptr %saved, {integers}", "internal ")
 
     def _read(self, number: int) -> None:
-        """Read a number of the argument block: where it stands there is in memory, one after the other."""
+        """Read a number of the argument block. Its position is read from memory, where positions follow each other."""
         pointer = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {len(self.numbers)}"))
         self.numbers[number] = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {pointer}"))
 
@@ -201,11 +201,11 @@ class _PieceWriter(InstructionWriter):
             self.mask = None
 
     def _touches_memory(self, number: int) -> bool:
-        """Whether an instruction must not be done for lanes that are not there."""
+        """Whether an instruction must be masked in lanes that do not exist."""
         return number not in self.piece.recalled and self.kernel.instructions[number].operation in ("load", "store")
 
     def _compute(self, numbers: Sequence[int]) -> None:
-        """Instructions in order; those of other pieces are recalled, and what others recall is saved."""
+        """Compute instructions in order; recall those of other pieces, and save those that others recall."""
         for number in numbers:
             instruction = self.kernel.instructions[number]
             if number in self.values:
@@ -231,8 +231,8 @@ class _PieceWriter(InstructionWriter):
         self.e.emit(f"store {type_} {raw}, ptr {pointer}, align {_alignment(L, instruction.dtype)}")
 
     def _saved_at(self, number: int, instruction: Instruction) -> tuple[Lanes, str, str]:
-        """The lanes of what is saved of an instruction, its type and its address: there is one for each vector of the
-        strip, or for each row."""
+        """The lanes, the type and the address of a saved value. There is one for each vector of the strip, or for each
+        row."""
         L = self.lanes_of(instruction)
         element = (MEMORY_TYPES if _as_in_memory(instruction.dtype) else REGISTER_TYPES)[instruction.dtype]
         index = self.row_number
@@ -250,6 +250,6 @@ def _alignment(L: Lanes, dtype: Dtype) -> int:
 
 
 def _as_in_memory(dtype: Dtype) -> bool:
-    """Whether a value is saved as arrays hold it: truth values are single bits in registers, complex numbers are in two
-    of them."""
+    """Whether a value is saved in the format of arrays. In registers, truth values are single bits, and complex numbers
+    are two values."""
     return dtype.is_bool or dtype.is_complex

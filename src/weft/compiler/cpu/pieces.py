@@ -1,8 +1,8 @@
-"""Where the body of a large kernel is cut into pieces.
+"""Cuts the body of a large kernel into pieces.
 
-LLVM takes more than twice the time for twice as long a body, and the values of a long one do not fit the registers. So
-a strip of lanes goes through one piece of the body after the other; what one piece leaves to later ones is on the stack
-meanwhile, and a strip is so short that this fits the first cache.
+The time that LLVM takes grows faster than the length of a body, and the values of a long body do not fit the registers.
+So a strip of lanes goes through one piece of the body after the other. Values that later pieces need are saved on the
+stack, and strips are short, so that these values fit the first cache.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Launch
 from weft.compiler.passes import Pass
 
 LONGEST_BODY = 96
-"""What is longer, in cheap operations, is cut."""
+"""The longest body, in cheap operations, that is not cut."""
 
 PIECE_WEIGHT = 64
-"""A piece is as long as that many cheap operations at most, or one operation."""
+"""The longest piece, in cheap operations. A piece of a single operation may be longer."""
 
 SLOW_WEIGHT = 12
 """How many cheap operations are about as long as one that is not cheap."""
 
 LONGEST_STRIP = 32
-"""Vectors of lanes. A strip has fewer, half of them or a quarter, if more than `FIRST_CACHE` is saved of it; and still
-fewer only if more than `STACK` is: each call of a piece takes some time."""
+"""The most vectors of lanes in a strip. It has half or a quarter of them if more than `FIRST_CACHE` bytes would be
+saved, and still fewer only if more than `STACK` bytes would be: each call of a piece takes some time."""
 
 LONG_ROW = 2 * LONGEST_STRIP * VIRTUAL_LANES
-"""Pieces may take several vectors at a time of rows with so many lanes: little is left over at their ends."""
+"""In rows of at least so many lanes, pieces may do several vectors at once: the incomplete rest is small."""
 
 SHORT_STRIP = 8
 FIRST_CACHE, STACK = 3 << 13, 1 << 18
@@ -37,10 +37,10 @@ FIRST_CACHE, STACK = 3 << 13, 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class BodyCut:
-    """The pieces of a body, in order, and where they save what of a strip of ``vectors`` vectors of lanes.
+    """The pieces of a body, in order, and where they save values of a strip of ``vectors`` vectors of lanes.
 
-    ``offsets`` gives the first byte of what is saved of an instruction, in ``size`` bytes. ``at_once`` are the vectors
-    that each piece takes at a time.
+    ``offsets`` gives the first byte of the saved value of an instruction, within ``size`` bytes. ``at_once`` says how
+    many vectors each piece does at once.
     """
 
     pieces: tuple[Pass, ...]
@@ -51,12 +51,12 @@ class BodyCut:
 
     @property
     def lanes(self) -> int:
-        """Lanes of all rows of a strip together."""
+        """How many lanes a strip has, over all its rows."""
         return self.vectors * VIRTUAL_LANES
 
 
 def cut_of(launch: Launch) -> BodyCut | None:
-    """How the body of a kernel is cut; None if it is short, or if it folds or scans something."""
+    """How the body of a kernel is cut; None if it is short, or if the kernel folds or scans."""
     kernel = launch.kernel
     folds = any(instruction.operation in ("reduce", "scan") for instruction in kernel.instructions)
     if folds or kernel.sweeps or sum(map(length_of, kernel.instructions)) <= LONGEST_BODY:
@@ -72,7 +72,7 @@ def cut_of(launch: Launch) -> BodyCut | None:
 
 
 def _vectors(size: int) -> int:
-    """How many vectors a strip has, of each of which ``size`` bytes are saved."""
+    """How many vectors a strip has, if ``size`` bytes are saved for each vector."""
     vectors = LONGEST_STRIP
     while vectors > 1 and vectors * size > (FIRST_CACHE if vectors > SHORT_STRIP else STACK):
         vectors //= 2
@@ -80,12 +80,12 @@ def _vectors(size: int) -> int:
 
 
 def _is_free(instruction: Instruction) -> bool:
-    """Whether each piece can have a value without computing anything: a constant, or an index of the loops."""
+    """Whether every piece can have the value without computing it: a constant, or an index of the loops."""
     return instruction.operation == "scalar" or (instruction.operation == "index" and not instruction.sources)
 
 
 def length_of(instruction: Instruction) -> int:
-    """How much code an instruction is, in cheap operations."""
+    """The length of the code of an instruction, in cheap operations."""
     if _is_free(instruction):
         return 0
     primitive = instruction.primitive
@@ -93,8 +93,8 @@ def length_of(instruction: Instruction) -> int:
 
 
 def _pieces(kernel: Kernel) -> list[Pass]:
-    """What each piece computes, saves and recalls. Each instruction is computed in one piece, so that what was read
-    before a store overwrites it still is."""
+    """What each piece computes, saves and recalls. Each instruction belongs to a single piece. So a load is never
+    repeated after a store has overwritten what it read."""
     instructions = kernel.instructions
     piece_of: dict[int, int] = {}
     pieces: list[Pass] = []
@@ -117,7 +117,7 @@ def _pieces(kernel: Kernel) -> list[Pass]:
 
 
 def _bounds(kernel: Kernel) -> list[tuple[int, int]]:
-    """First instruction of each piece, and the one behind its last: cut where the fewest values cross."""
+    """The range of instructions of each piece. Bodies are cut where the fewest values cross."""
     crossing = _crossing(kernel)
     bounds: list[tuple[int, int]] = []
     start, weight = 0, 0
@@ -136,8 +136,8 @@ def _bounds(kernel: Kernel) -> list[tuple[int, int]]:
 
 
 def _crossing(kernel: Kernel) -> list[int]:
-    """For each place between two instructions, how many values are computed before it and used behind it. What is read
-    from memory does not count: it would cross wherever the kernel is cut."""
+    """For each position between two instructions, how many values are computed before it and used after it. Loaded
+    values do not count: they would cross wherever the body is cut."""
     instructions = kernel.instructions
     last = {source: position for position, i in enumerate(instructions) for source in i.sources}
     change = [0] * (len(instructions) + 2)
@@ -153,8 +153,8 @@ def _crossing(kernel: Kernel) -> list[int]:
 
 
 def _arranged(kernel: Kernel, pieces: list[Pass]) -> tuple[dict[int, int], int]:
-    """For each saved value the bytes before it, counted per lane, and how many all of them take: those that nobody
-    recalls any more give their place to others."""
+    """The offset of each saved value, in bytes for each lane, and the size of all. The memory of values that no later
+    piece recalls is used again."""
     last: dict[int, int] = {}
     for number, piece in enumerate(pieces):
         last.update(dict.fromkeys(piece.recalled, number))
@@ -177,6 +177,6 @@ def _arranged(kernel: Kernel, pieces: list[Pass]) -> tuple[dict[int, int], int]:
 
 
 def _saved_bytes(instruction: Instruction) -> int:
-    """Bytes for each lane of a value: those of a register, in which half precision is a float32. What is smaller gets
-    as many, so that vectors are aligned."""
+    """The bytes of a saved value for each lane, as in registers, where half precision is a float32. Smaller values take
+    four bytes too, so that vectors are aligned."""
     return max(instruction.dtype.size, 4)

@@ -1,21 +1,21 @@
 """The thread pool, in LLVM IR: threads share the units of a step.
 
-A step that is shared becomes the pool's *job*; while there is one, other callers do all their work themselves. Its
-grains are cut into equal *shares*, one for each thread (or grain, if these are fewer). A thread takes the grains of its
-own share one by one, then what is left of the others'. So it does the same part of each step, and finds in its caches
-what it wrote before. The caller waits until all grains are finished, but for no worker that took none: one that sleeps,
-or has no processor, delays nobody.
+One step at a time is shared: it is the pool's *job*, and meanwhile other callers do all their work themselves. The
+grains of a job are divided into equal *shares*, one for each thread (or grain, if there are fewer). A thread takes the
+grains of its own share one by one, then those that are left in other shares. So it does the same part of each step, and
+its caches hold what it wrote in the step before. The caller waits until all grains are finished. It does not wait for a
+worker that took no grain, because it sleeps or has no processor.
+Memory that one thread writes while others access it is in cache lines of its own.
 
-Memory that one thread writes while others read or write is in cache lines of its own.
-
-- The caller alone writes the line of the job. It makes ``epoch`` odd before and even afterwards: what a worker read
-  while it saw one even epoch belongs together.
-- Each share has a ``claim``: the job's epoch, and below it how many grains were taken. An older epoch stands for none.
-  A grain is taken by exchanging the claim for one that is larger by one. A job ends when the grains of all shares are
+- Only the caller writes the line of the job. It makes ``epoch`` odd before it writes and even afterwards. Values that a
+  worker reads while ``epoch`` has the same even value belong to one job.
+- Each share has a ``claim``: the epoch of its job, and in the lower bits how many grains were taken. If the epoch is an
+  older one, none was taken. A thread takes a grain by incrementing the claim with a compare-and-exchange. A job ends
+  when the grains of all shares are finished; a worker that comes later finds none to take.
   finished; a worker that comes later finds none to take.
-- A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and gives its processor to others now and then.
-  Then it sets ``parked`` and sleeps. A caller wakes two of the workers that its job has shares for, and each of these
-  two more.
+- A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
+  Then it sets ``parked`` and sleeps. A caller wakes two of the workers for which its job has shares, and each of these
+  wakes two more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.runtime.steps import Fields
 from weft.runtime.thread_stack import GIVEN_BYTES
 
 EPOCH_SHIFT = 16
-"""A claim has the epoch above so many bits and a number of grains in them."""
+"""A claim has the epoch above this many bits, which hold the number of grains."""
 MOST_GRAINS = 1 << (EPOCH_SHIFT - 1)
 
 CONSTANTS = {
@@ -35,7 +35,7 @@ CONSTANTS = {
     "MOST_GRAINS": MOST_GRAINS,
 }
 
-# The mutex and the conditions have more room than the types of any platform's pthreads need.
+# The mutex and the conditions have more room than the pthread types of any platform need.
 _POOL_FIELDS: Fields = {
     "epoch": "i64",
     "function": "ptr",
@@ -56,7 +56,7 @@ _POOL_FIELDS: Fields = {
     "mutex": "[128 x i8]",
     "done": "[128 x i8]",
 }
-# What belongs to a thread; the first one is that of callers, of which only the claim is used.
+# The fields of a thread. The first element is for all callers, and only its claim is used.
 _THREAD_FIELDS: Fields = {
     "claim": "i64",
     "end_of_claim": "[7 x i64]",

@@ -1,14 +1,14 @@
-"""How threads of the pool wait for each other, in LLVM IR: they watch a word of memory for some time, and then sleep.
+"""How threads of the pool wait for each other, in LLVM IR: they watch a word of memory for some time, then sleep.
 
-The functions stand in one module with those of `pool`, and use its structures.
+The functions are in one module with those of `pool`, and use its structures.
 """
 
 from __future__ import annotations
 
 PAUSES = 32
-"""How often a thread looks before it reads the clock and gives its processor to others."""
+"""How often a thread reads the word before it reads the clock and yields its processor."""
 SPIN_NANOSECONDS = 100_000
-"""So long a thread waits before it sleeps: longer than Python takes from one evaluation to the next."""
+"""How long a thread waits before it sleeps: longer than Python takes from one evaluation to the next."""
 
 CONSTANTS = {"SPIN_NANOSECONDS": SPIN_NANOSECONDS, "PAUSES": PAUSES}
 

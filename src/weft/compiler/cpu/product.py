@@ -1,12 +1,13 @@
 """Matrix products in generated code.
 
-A unit of work is a tile of the result. Its operands are packed, ``DEPTH`` terms of the sums at a time, into panels in
-which a kernel finds what it needs next to each other, unless it finds that where they lie; the kernel keeps a block of
-the result in registers. (K. Goto and R. van de Geijn, Anatomy of high-performance matrix multiplication, 2008.) A panel
-of the left operand is in the first cache while those of the right one pass by, which are in the second.
+A unit of work is a tile of the result. Its operands are packed, ``DEPTH`` terms of the sums at a time, into panels, in
+which a kernel reads what it needs in order; an operand that already has such an order is read in place. The kernel
+holds a block of the result in registers. (K. Goto and R. van de Geijn, Anatomy of high-performance matrix
+multiplication, 2008.) A panel of the left operand stays in the first cache while those of the right one, which are in
+the second cache, are read.
 
-Every element is the sum, in order, of blocks of ``DEPTH`` terms, each block summed in order with fused multiply-adds:
-neither the tiles nor the blocks nor the processor's vectors change its bits.
+Every element is the sum, in order, of blocks of ``DEPTH`` terms, and each block is summed in order with fused
+multiply-adds: tiles, blocks of registers and the length of vectors do not change its bits.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from weft.runtime.steps import Place
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
-# The numbers of a step behind those of every product.
+# The positions of the step's numbers behind those that every product has.
 TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, TERMS, FEEDER, BATCH_AXES = range(13, 23)
 
 
 @cache
 def address(block: Block, sources: Sources) -> int:
-    """The address of the step for products in such blocks, with operands of the dtypes ``sources``."""
+    """The address of the step for products in a kind of block, with operands of the dtypes ``sources``."""
     name = f"product_{sources.name}"
     return loading.load(f"{name} {block}", lambda: generate(block, sources, name), (name,))[name]
 
 
 def generate(block: Block, sources: Sources, name: str) -> str:
-    """The LLVM IR of the step for products in blocks, with operands of the dtypes ``sources``."""
+    """The LLVM IR of the step for products in a kind of block, with operands of the dtypes ``sources``."""
     result = sources.result(block.dtype)
     functions = [*_packing(block, sources), kernel(block, "block", edge=False, result=result)]
     for vectors in range(1, block.vectors + 1):
@@ -80,16 +81,16 @@ def _step(block: Block, sources: Sources, name: str) -> EmittedFunction:
 
 
 def step_function(writer: TileWriter, name: str) -> EmittedFunction:
-    """The function of a step, which does units one after the other."""
+    """The function of a step: a loop over units."""
     with writer.e.loop("%begin", "%end") as unit:
         writer.unit(unit)
     return writer.e, writer.e.function(name, STEP)
 
 
 class Side(NamedTuple):
-    """An operand of a step: its name, the numbers of its strides between elements and between terms, how it is read,
-    how many elements a panel has, where packed panels are, and whether those that are packed across hold it line by
-    line: see `each_part`."""
+    """An operand of a step: its name, the positions of the numbers for its strides (between elements and between terms)
+    and for the way it is read, how many elements a panel has, where packed panels are, and whether panels that are
+    packed across hold one element in each line: see `each_part`."""
 
     name: str
     element: int
@@ -101,8 +102,8 @@ class Side(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """Where panels are: the first one, and the distances from element to element of them all, and of one panel, and
-    from term to term."""
+    """Panels: their start, the distance from element to element across panels and within one, and that from term to
+    term."""
 
     start: str
     apart: str
@@ -111,7 +112,7 @@ class Panels(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """A block of terms: the first one, how many, and how many before it are packed at once with it."""
+    """A block of terms: the first one, how many there are, and how many terms before it are packed with it."""
 
     first: str
     depth: str
@@ -119,8 +120,8 @@ class Terms(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """A unit of work, tiles side by side: the number of its matrix, pointers to the three matrices, and its first row,
-    rows, first column and columns."""
+    """A unit of work, one or more tiles side by side: the number of its matrix, pointers to the three matrices, and its
+    first row, rows, first column and columns."""
 
     matrix: str
     matrices: dict[str, str]
@@ -131,13 +132,13 @@ class _Unit(NamedTuple):
 
 
 class TileWriter(ProductStepWriter):
-    """The loops over a unit: tiles, terms of the sums, panels of rows, panels of columns."""
+    """The loops over a unit: tiles, blocks of terms, panels of rows, panels of columns."""
 
     converts_panels_alone: ClassVar[bool] = True
-    """Whether lines are converted for one panel at a time, which stays in the first cache until it is used."""
+    """Whether lines are converted for one panel at a time, which then stays in the first cache until it is used."""
 
     def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES) -> None:
-        # Of complex operands, everything is counted in real numbers.
+        # For complex operands, everything is counted in real numbers.
         real = Sources(block.dtype, block.dtype) if sources.left.is_complex else sources
         super().__init__(block.dtype, real, batch_axes)
         self.block = block
@@ -177,13 +178,13 @@ class TileWriter(ProductStepWriter):
             self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
 
     def tile(self, unit: _Unit, across: str) -> None:
-        """The tile of a unit that begins ``across`` columns behind its first one."""
+        """The tile of a unit that begins ``across`` columns behind the first column."""
         inner, most = self.number(INNER), self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)
         panels = self.divide(self.add(columns, self.block.columns - 1), self.block.columns)
         wide = self.multiply(panels, self.block.columns)
-        # Without terms there is one round all the same, which stores zeros.
+        # Without terms the loop runs once all the same, to store zeros.
         with self.e.loop("0", self.larger(inner, "1"), most) as first:
             end = self.larger(self.smaller(self.add(first, most), inner), self.add(first, 1))
             with self.e.loop(first, end, DEPTH) as term:
@@ -200,7 +201,7 @@ class TileWriter(ProductStepWriter):
                     self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
 
     def rows(self, unit: _Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
-        """Add some terms to a group of panels of rows, the one that begins with ``start``."""
+        """Add some terms to the sums of a group of panels of rows, which begins at row ``start``."""
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
         target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
@@ -212,7 +213,7 @@ class TileWriter(ProductStepWriter):
             self.blocks(panels, right, target, row, present, columns, counts)
 
     def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
-        """Panels of the left operand, from a row on."""
+        """Panels of the left operand, from a row on: packed, made by a feeder, or in place."""
         with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.FED)):
             feeder = self.moved("%numbers", self.number(FEEDER), "i64")
             rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
@@ -226,33 +227,34 @@ class TileWriter(ProductStepWriter):
         return self.panels(self.a, source, self.a.packed, part.depth)
 
     def lines_of_panel(self, operand: str, first: str, part: Terms, present: str) -> None:
-        """Converts the lines of one panel of the left operand, from a row on, if the step says so."""
+        """Convert the lines of one panel of the left operand, from a row on, if the numbers of the step say so."""
         with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ACROSS)):
             source = self.first_pointer(operand, self.a, first, part.first)
             self.pack(self.a, Way.ACROSS, source, self.a.packed, part.depth, present)
 
     def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
-        """Packs panels of the right operand, from a column on, if the step says so. There is room for ``wide`` ones."""
+        """Pack panels of the right operand, from a column on, if the numbers of the step say so. A block has room for
+        ``wide`` columns."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
         self.pack_as_said(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
 
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
-        """Panels of the right operand, from a column on."""
+        """Panels of the right operand, from a column on: packed or in place."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
         return self.panels(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth)
 
     def rows_of(self, left: Panels, row: str) -> str:
-        """The arguments that give a kernel the rows from ``row`` on."""
+        """The arguments of a kernel for the rows from ``row`` on."""
         a = self.further(left.start, self.multiply(row, left.apart))
         return f"ptr {a}, i64 {left.element}, i64 {left.term}"
 
     def first_pointer(self, operand: str, side: Side, element: str, term: str) -> str:
-        """Where an element and a term of an operand are."""
+        """The address of an element and a term of an operand."""
         start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
 
     def pack_as_said(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
-        """Packs panels, if the step says so."""
+        """Pack panels, if the numbers of the step say so."""
         for way in (Way.ALONG, Way.ACROSS):
             with self.e.when(self.compare("eq", self.number(side.way), way)):
                 self.pack(side, way, source, packed, depth, present)
@@ -264,11 +266,11 @@ class TileWriter(ProductStepWriter):
         self.e.emit(f"call void @pack_{way.name.lower()}_{side.width}({arguments})")
 
     def behind(self, side: Side) -> str:
-        """Further arguments of the functions that pack panels."""
+        """Further arguments for the functions that pack panels."""
         return ""
 
     def panels(self, side: Side, source: str, packed: str, depth: str) -> Panels:
-        """Panels where they are packed, or in the operand."""
+        """The panels: packed ones, or those in the operand."""
         element, term, way = self.number(side.element), self.number(side.term), self.number(side.way)
         in_place = self.compare("eq", way, Way.IN_PLACE)
         as_it_is = self.e.assign(f"or i1 {in_place}, {self.compare('eq', way, Way.FED)}")
@@ -283,7 +285,7 @@ class TileWriter(ProductStepWriter):
         )
 
     def room(self, depth: str) -> str:
-        """For how many terms a panel has room."""
+        """How many terms a panel has room for."""
         return self.rounded_up(depth, SQUARE)
 
     def blocks(
@@ -297,7 +299,7 @@ class TileWriter(ProductStepWriter):
         counts: tuple[str, str],
         kind: str = "",
     ) -> None:
-        """Multiply the panel of rows that begins with ``row`` with all panels of columns, in kernels of a ``kind``."""
+        """Multiply the panel of rows that begins at ``row`` with all panels of columns, with kernels of a ``kind``."""
         width, lanes = self.block.columns, self.block.lanes
         a, c_row = self.rows_of(left, row), self.c_row
         line = self.in_result(target, self.multiply(row, c_row))
@@ -332,11 +334,11 @@ def step_numbers(
     factors: Sequence[int] = (),
     feeder: Sequence[int] = attached.NONE,
 ) -> list[int]:
-    """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms;
-    four strides; rows and columns of a tile; how operands are read; how many tiles side by side are a unit; how many
-    terms are packed at once; where the section for a kernel begins that feeds the step; which axes in memory operands
-    go over, if several; per batch axis its extent and three strides; and the sections for an attached kernel and for
-    the feeder."""
+    """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; four
+    strides; rows and columns of a tile; how many units a result has down and across; how operands are read; how many
+    tiles side by side are a unit; how many terms are packed at once; where the section of a feeder begins; the axes in
+    memory that operands go over, if several; for each batch axis its extent and three strides; and the sections of an
+    attached kernel and of the feeder."""
     rows, columns, _ = extents
     numbers = [number for place in places for number in place]
     units = -(-rows // tile[0]), -(-columns // (tile[1] * span))

@@ -1,14 +1,14 @@
 """Matrix products of bfloat16 in tile registers (Intel's Advanced Matrix Extensions).
 
-Such a register holds 16 rows of 16 pairs of terms, or 16 by 16 sums of float32, and one instruction adds the products
-of 32 terms to all of these. How it rounds is its own (Intel Software Developer's Manual, volume 2, TDPBF16PS): of the
-32 terms, those with even and those with odd numbers are summed in order with fused multiply-adds, each from zero; both
-sums are added, and the result of that to the sum so far. Subnormal operands and results are zero. So the sums are
-others than those of `product`, and are used only where they are asked for; but they depend on the terms alone, not on
-tiles, threads or layouts.
+A tile register holds 16 rows of 16 pairs of terms, or 16 by 16 sums of float32. One instruction adds the products of 32
+terms to all these sums. It rounds in its own way (Intel Software Developer's Manual, volume 2, TDPBF16PS): the terms
+with even and those with odd numbers are summed in order with fused multiply-adds, each from zero; the two sums are
+added, and the result is added to the sum so far. Subnormal operands and results are taken as zero. So sums differ from
+those of `product`, and this code is used only where that is allowed. But sums depend on the terms alone, not on tiles,
+threads or layouts.
 
-As there, a unit of work is a tile of the result, whose operands are packed, ``DEPTH`` terms at a time: in squares,
-which fill a register each.
+As in `product`, a unit of work is a tile of the result, and its operands are packed, ``DEPTH`` terms at a time: into
+squares, each of which fills a register.
 """
 
 from __future__ import annotations
@@ -52,44 +52,45 @@ from weft.runtime.steps import Place
 from weft.runtime.tile_registers import are_granted
 
 SIDE = 16
-"""Rows of a register, and how many numbers of 32 bits are in each."""
+"""How many rows a register has, and how many 32-bit numbers a row."""
 TERMS = 2 * SIDE
-"""Terms of a square: its numbers are pairs of them."""
+"""How many terms a square has: its numbers are pairs of them."""
 SQUARE_BYTES = SIDE * SIDE * 4
 BLOCK = 2 * SIDE
-"""Rows and columns of the sums that registers hold: two squares of each operand are read for four of the result."""
+"""Rows and columns of the sums that registers hold: for four squares of the result, two of each operand are read."""
 PAIR_BYTES = 2 * SQUARE_BYTES
-"""Packed squares of the two halves of a block lie next to each other."""
+"""The two squares for a block are packed next to each other."""
 DEPTH = 512
-"""Terms that are packed at once: the first cache holds those of a block of rows."""
+"""How many terms are packed at once: for a block of rows, the first cache holds them."""
 BLOCK_BYTES = DEPTH // TERMS * PAIR_BYTES
-"""What 32 rows or columns take."""
+"""Bytes of packed numbers for the rows, or columns, of a block."""
 AHEAD = 2 * PAIR_BYTES
-"""How far ahead packed columns are asked for: without that, multiplying waits for the second cache most of the time."""
+"""How far ahead packed columns are prefetched: otherwise, multiplying mostly waits for the second cache."""
 GROUP = 4 * SIDE
 """How many rows are packed at once."""
 WIDEST = 640
-"""The most columns of a tile, which the second cache holds."""
+"""The most columns of a tile: the second cache holds them."""
 SMALLEST_SHARE = 1 << 22
-"""A thread more has to have so many multiplications to do."""
+"""The fewest multiplications for each thread."""
 PACKING = 64
 """Packing an element takes the time of so many multiplications."""
 
 _SUMS, _LEFT, _RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)
-"""The numbers of the registers."""
+"""The numbers of the registers for sums, left and right squares."""
 _CONFIGURATION = (1, *[0] * 15, *[64, 0] * 8, *[0] * 16, *[SIDE] * 8, *[0] * 8)
-"""What the processor is told: palette 1, and of eight registers the bytes of a row and the number of rows."""
+"""The configuration of the registers: palette 1, then for each of eight registers the bytes of a row, and its rows."""
 
 
 @cache
 def is_available() -> bool:
-    """Whether this processor has such registers, and the system lets this process use them."""
+    """Whether this processor has tile registers, and the system lets this process use them."""
     features = host.current().features.split(",")
     return {"+amx-tile", "+amx-bf16", "+avx512f"}.issubset(features) and are_granted()
 
 
 def is_worth_it(rows: int, columns: int) -> bool:
-    """Whether a result of this size is computed sooner in such registers. Others wait for their operands to be read."""
+    """Whether a result of this size is large enough. Smaller ones take longer, because operands must be packed
+    first."""
     return min(rows, columns) > SIDE
 
 
@@ -117,8 +118,8 @@ def _packing_name(way: Way, by_elements: bool) -> str:
 
 
 class _SquaresPacking(Integers):
-    """Writes how pairs of squares are packed: from lines of an operand in which elements or terms are neighbours
-    (``way``), to rows of 16 pairs of terms of one element, or of one pair of terms of 16 elements."""
+    """Writes how pairs of squares are packed. ``way`` says whether elements or terms are neighbours in the lines of an
+    operand. A row of a square has 16 pairs of terms of one element, or a pair of terms of 16 elements."""
 
     def __init__(self, way: Way) -> None:
         super().__init__(Emitter())
@@ -128,16 +129,16 @@ class _SquaresPacking(Integers):
         return self.moved(start, self.multiply("%stride", number), "i16")
 
     def read(self, line: str, mask: str | None) -> str:
-        """32 terms of an element, or elements of a term."""
+        """32 terms of an element, or elements of a term, from memory."""
         return image(Lanes(self.e, TERMS), dtypes.bfloat16, Location(line, "0", False), mask)
 
     def squares(self, start: str, elements: str | None, terms: str | None) -> list[list[str]]:
-        """The rows of both squares, of which so many elements and terms are there (None: all)."""
+        """The rows of both squares, of which ``elements`` and ``terms`` exist (None: all)."""
         numbers = range(BLOCK)
         if self.way is Way.ACROSS:
             mask = None if terms is None else below(Lanes(self.e, TERMS), "0", terms)
             last = None if elements is None else self.subtract(elements, 1)
-            # Instead of an element that is not there it is the last one, whose sums nobody stores.
+            # For an element that does not exist the last one is read; its sums are not stored.
             indices = [str(number) if last is None else self.smaller(str(number), last) for number in numbers]
             rows = [self.as_pairs(self.read(self.line(start, index), mask)) for index in indices]
             return [rows[:SIDE], rows[SIDE:]]
@@ -145,7 +146,7 @@ class _SquaresPacking(Integers):
         return [[self.joined(lines[n : n + 2], half) for n in numbers[::2]] for half in (0, SIDE)]
 
     def mask_of_term(self, term: int, elements: str | None, terms: str | None) -> str | None:
-        """The elements that are there, if the term is."""
+        """The mask of the elements that exist, in a line for a term; empty if the term does not exist."""
         if elements is None or terms is None:
             return None
         return below(Lanes(self.e, BLOCK), "0", self.either(self.compare("slt", str(term), terms), elements, 0))
@@ -154,7 +155,7 @@ class _SquaresPacking(Integers):
         return self.e.assign(f"bitcast <{TERMS} x i16> {terms} to <{SIDE} x i32>")
 
     def joined(self, lines: Sequence[str], half: int) -> str:
-        """Pairs of two terms of half of the elements."""
+        """Pairs of two terms, for half of the elements."""
         order = ", ".join(f"i32 {index}" for lane in range(half, half + SIDE) for index in (lane, BLOCK + lane))
         operands = f"<{BLOCK} x i16> {lines[0]}, <{BLOCK} x i16> {lines[1]}"
         return self.as_pairs(self.e.assign(f"shufflevector {operands}, <{TERMS} x i32> <{order}>"))
@@ -168,7 +169,7 @@ class _SquaresPacking(Integers):
 
 
 def _pack(way: Way, by_elements: bool) -> EmittedFunction:
-    """Pack up to ``DEPTH`` terms of the elements that are there; squares are filled up with zeros behind the terms."""
+    """Pack up to ``DEPTH`` terms of ``%present`` elements. Squares are filled up with zeros behind the terms."""
     w = _SquaresPacking(way)
     exchanged = (way is Way.ACROSS) != by_elements
     with w.e.loop("0", "%present", BLOCK) as element, w.e.loop("0", "%inner", TERMS) as term:
@@ -187,7 +188,7 @@ def _pack(way: Way, by_elements: bool) -> EmittedFunction:
 
 
 class _Registers(Integers):
-    """Writes instructions on tile registers."""
+    """Writes instructions for tile registers."""
 
     def __init__(self) -> None:
         super().__init__(Emitter())
@@ -202,9 +203,9 @@ class _Registers(Integers):
 
 
 def _multiply_block() -> EmittedFunction:
-    """Multiply packed squares of 32 rows and 32 columns: the sums are stored, or added to what is there if ``%again``.
+    """Multiply packed squares of 32 rows and 32 columns. The sums are stored, or added to the result if ``%again``.
 
-    At an edge, where fewer ``%rows`` or ``%columns`` exist, sums go by way of a copy.
+    At an edge, where fewer ``%rows`` or ``%columns`` exist, sums are copied through the stack.
     """
     w = _Registers()
     copy = w.e.slot(f"[{BLOCK * BLOCK} x float], align 64")
@@ -229,7 +230,7 @@ def _multiply_block() -> EmittedFunction:
         a, b = w.moved("%a", pair), w.moved("%b", pair)
         for distance in range(0, PAIR_BYTES, CACHE_LINE):
             prefetch(w.e, w.moved(b, AHEAD + distance), READ_SOON)
-        # Squares are read just before they are used: then reading and multiplying overlap.
+        # Squares are read just before they are used, so that reading and multiplying overlap.
         for register in _SUMS:
             down, across = divmod(register, 2)
             if not across:
@@ -246,7 +247,7 @@ def _multiply_block() -> EmittedFunction:
 
 
 def _copy_present(w: Integers, source: str, source_row: str, target: str, target_row: str) -> None:
-    """Copy the rows and columns of a block that are there."""
+    """Copy the rows and columns of a block that exist."""
     L = Lanes(w.e, SIDE)
     with w.e.loop("0", w.smaller("%rows", BLOCK)) as row:
         lines = [w.moved(p, w.multiply(row, far), "float") for p, far in ((source, source_row), (target, target_row))]
@@ -257,8 +258,9 @@ def _copy_present(w: Integers, source: str, source_row: str, target: str, target
 
 
 class _Side(NamedTuple):
-    """An operand of a step: its name, the numbers of its strides between elements and between terms, and of how it is
-    read; where its packed squares are, and whether these have the pairs of an element as rows."""
+    """An operand of a step: its name, the positions of the numbers for its strides (between elements and between terms)
+    and for the way it is read, where its packed squares are, and whether a row of these has the pairs of one
+    element."""
 
     name: str
     element: int
@@ -269,7 +271,7 @@ class _Side(NamedTuple):
 
 
 class _SquaresStep(ProductStepWriter):
-    """The loops over a tile: terms of the sums, groups of rows, blocks."""
+    """The loops over a tile: blocks of terms, groups of rows, blocks of the result."""
 
     def __init__(self) -> None:
         super().__init__(dtypes.float32, Sources(dtypes.bfloat16, dtypes.bfloat16), BATCH_AXES)
@@ -330,7 +332,8 @@ def _step(name: str) -> EmittedFunction:
 
 
 def tile_of(extents: tuple[int, int, int], matrices: int, threads: int) -> tuple[int, int]:
-    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy."""
+    """Rows and columns of a tile: with large tiles each operand is packed less often, with several all threads are
+    busy."""
     rows, columns, inner = extents
     busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
 
@@ -343,7 +346,7 @@ def tile_of(extents: tuple[int, int, int], matrices: int, threads: int) -> tuple
 
 
 def _parts(whole: int, most: int, pieces: int) -> list[int]:
-    """What comes of cutting a whole into equal parts of whole blocks, for up to so many pieces more than needed."""
+    """The sizes of equal parts, in whole blocks: from as few parts as ``most`` allows to ``pieces - 1`` more."""
     fewest = -(-whole // most)
     parts = {-(-whole // (count * BLOCK)) * BLOCK for count in range(fewest, fewest + pieces)}
     return sorted(parts, reverse=True)
@@ -356,7 +359,7 @@ def numbers_of(
     tile: tuple[int, int],
     batch: Sequence[tuple[int, int, int, int]],
 ) -> list[int]:
-    """The numbers of a step, which are those of `product.step_numbers`."""
+    """The numbers of a step, as those of `product.step_numbers`."""
     _, a_inner, _, b_column = strides
     ways = (Way.ACROSS if a_inner == 1 else Way.ALONG, Way.ALONG if b_column == 1 else Way.ACROSS)
     return step_numbers(places, extents, strides, tile, ways, batch)

@@ -1,8 +1,8 @@
 """Matrix products of operands whose rows, columns or terms go over several axes in memory, such as windows of an array.
 
-They are computed in blocks, as all products, and have the same bits. The kernel reads the left operand where it lies:
-how far away the rows of a group of panels and the terms of a block begin is first written to tables. Panels of the
-right operand are packed by such a table too. So nothing is copied but what is packed, into caches.
+They are computed in blocks, as other products, and have the same bits. The kernel reads the left operand in place:
+the distances at which rows and terms begin are first written to tables. Panels of the right operand are packed by such
+a table too. So operands are not copied, apart from packing into panels that the caches hold.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
 MOST_FACTORS = 8
-"""So many axes in memory an axis may go over."""
+"""The most axes in memory that an axis may go over."""
 
 FEW_ROWS = 4
-"""So many rows have a block of their own."""
+"""Up to so many rows have a block of their own."""
 MANY_ROWS = 256
-"""With more rows, a block of more of them is worth it: they are read from as many places."""
+"""With more rows, a block with more rows is worth it, although these are read from as many places at once."""
 
-# The numbers of a step behind those of every product in blocks: for rows, terms of the left and of the right operand,
-# and columns how many axes they go over, and their extents and strides, innermost first.
+# The step's numbers behind those of every product in blocks: for rows, terms of the left operand, terms of the right
+# one and columns, how many axes they go over, and the extents and strides of these, innermost first.
 _LENGTH = 1 + 2 * MOST_FACTORS
 A_ROWS, A_TERMS, B_TERMS, B_COLUMNS = range(FEEDER + 1, FEEDER + 1 + 4 * _LENGTH, _LENGTH)
 BATCH_AXES = FEEDER + 1 + 4 * _LENGTH
@@ -44,7 +44,7 @@ Factors = Sequence[tuple[int, int]]
 
 
 def factor_numbers(*axes: Factors) -> list[int]:
-    """Those numbers, for axes of which the extents and strides are given, outermost first."""
+    """The numbers of a step that describe axes. Extents and strides are given outermost first."""
     found = []
     for factors in axes:
         inner_first = [number for factor in reversed(factors) for number in factor]
@@ -53,7 +53,7 @@ def factor_numbers(*axes: Factors) -> list[int]:
 
 
 def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
-    """The block for a product with so many rows and columns: see `filled`; few rows have wide ones."""
+    """The block for a product of so many rows and columns, as by `filled`; for few rows it is wide."""
     block = block_of(dtype)
     if block.vector_bytes == 64 and rows <= FEW_ROWS:
         return Block(dtype, FEW_ROWS, 6, 64)
@@ -62,13 +62,13 @@ def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
 
 @cache
 def address(block: Block) -> int:
-    """The address of the step for products in such blocks."""
+    """The address of the step for products in a kind of block."""
     name = f"product_over_axes_{block.dtype.name}"
     return loading.load(f"{name} {block}", lambda: generate(block, name), (name,))[name]
 
 
 def generate(block: Block, name: str) -> str:
-    """The LLVM IR of that step."""
+    """The LLVM IR of the step."""
     functions = [_offsets(), _pack_over_axes(block), kernel_over_axes(block, "block", edge=False)]
     functions += [pack(block, block.dtype, block.columns) for pack in (pack_along, pack_across)]
     for vectors in range(1, block.vectors + 1):
@@ -79,7 +79,8 @@ def generate(block: Block, name: str) -> str:
 
 
 class _Lines(Integers):
-    """Goes along an axis that goes over several axes in memory, which stand at ``%factors``, from ``%first`` on."""
+    """Goes from element ``%first`` on along an axis that goes over several axes in memory, described by
+    ``%factors``."""
 
     def __init__(self) -> None:
         super().__init__(Emitter())
@@ -89,8 +90,8 @@ class _Lines(Integers):
 
     @contextmanager
     def lines(self, count: str) -> Iterator[tuple[str, str, str]]:
-        """For each line along the innermost axis: the first element and the end there, counted from ``%first``, and the
-        distance of what would be element 0."""
+        """For each line along the innermost axis: its first and last element as a range, counted from ``%first``, and
+        the distance that element 0 of that count would have in this line."""
         extent = self.at(1)
         end = self.add("%first", count)
         last = self.divide(self.add(end, self.subtract(extent, 1)), extent)
@@ -101,7 +102,7 @@ class _Lines(Integers):
             yield self.subtract(low, "%first"), self.subtract(high, "%first"), self.add(self._distance(line), before)
 
     def _distance(self, line: str) -> str:
-        """How far away a line begins."""
+        """The distance at which a line begins."""
         remaining, distance = self.e.slot("i64"), self.e.slot("i64")
         self.e.store("i64", line, remaining)
         self.e.store("i64", "0", distance)
@@ -116,7 +117,7 @@ class _Lines(Integers):
 
 
 def _offsets() -> EmittedFunction:
-    """Write how far away ``%count`` elements of an axis are, from ``%first`` on."""
+    """A function that writes the distances of ``%count`` elements of an axis, from ``%first`` on."""
     w = _Lines()
     stride = w.at(2)
     with w.lines("%count") as (low, high, start), w.e.loop(low, high) as element:
@@ -125,14 +126,14 @@ def _offsets() -> EmittedFunction:
 
 
 def _pack_over_axes(block: Block) -> EmittedFunction:
-    """Pack panels of a right operand whose columns are neighbours along lines; how far away its terms begin stands in
-    ``%terms``."""
+    """A function that packs panels of a right operand whose columns are neighbours along lines. ``%terms`` has the
+    distances at which its terms begin."""
     w = _Lines()
     L = Lanes(w.e, block.lanes)
     terms = w.rounded_up("%inner", SQUARE)
 
     def pack(source: str, column: str, end: str, mask: str | None) -> None:
-        """Vectors of a panel: those before ``end``, or one with a mask."""
+        """Whole vectors of a panel, up to ``end``, or one vector with a mask."""
         inside = w.remainder(column, block.columns)
         panel = w.multiply(w.subtract(column, inside), terms)
         target = w.moved("%to", w.add(panel, inside), block.element)
@@ -142,7 +143,7 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
             with w.e.loop("0", w.subtract(end, column), block.lanes) as further:
                 at = w.add(distance, further)
                 if mask is None:
-                    # The next panel is made of what is behind this one, far apart for each term.
+                    # The next panel is read from behind this one, at places that are far apart for each term.
                     prefetch(w.e, w.moved(source, w.add(at, block.columns), block.element))
                 value = read(L, block.dtype, source, at, mask, block.dtype)
                 store(L, value, block.dtype, Location(target, w.add(first, further), False), mask)
@@ -155,7 +156,7 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
         whole = w.rounded_up(begin, block.lanes), w.e.assign(f"and i64 {end}, {-block.lanes}")
         with w.e.when(w.compare("slt", *whole)):
             pack(w.moved("%from", w.add(start, whole[0]), block.element), *whole, None)
-        # Vectors where a line begins or ends may be parts.
+        # Vectors at the beginning and at the end of a line may be incomplete.
         before = w.smaller(whole[0], end)
         for first, last in ((begin, before), (w.larger(whole[1], before), end)):
             with w.e.when(w.compare("slt", first, last)):
@@ -166,7 +167,7 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
 
 
 class _TilesOverAxes(TileWriter):
-    """The loops over a unit, with tables for what goes over several axes."""
+    """The loops over a unit, with tables of distances for axes that go over several axes in memory."""
 
     def __init__(self, block: Block) -> None:
         super().__init__(block, Sources(block.dtype, block.dtype), BATCH_AXES)
@@ -175,7 +176,7 @@ class _TilesOverAxes(TileWriter):
         self.right_terms = self.e.slot(f"[{DEPTH} x i64]")
 
     def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
-        # The kernel asks for the rows behind those it multiplies.
+        # The kernel prefetches the rows behind those it multiplies.
         behind = self.rest(self.number(ROWS), first, (GROUP + 1) * self.block.rows)
         self._write(A_ROWS, first, behind, self.row_starts)
         return Panels(operand, "", self.row_starts, self._left_terms(part))
@@ -193,12 +194,12 @@ class _TilesOverAxes(TileWriter):
         super().pack_right(operand, first, part, columns, wide)
 
     def _left_terms(self, part: Terms) -> str:
-        """Where it stands how far away a block of terms is."""
+        """The address in the table with the distances of a block of terms."""
         return self.moved(self.left_terms, part.before, "i64")
 
     def _axes(self, position: int) -> str:
         return self.moved("%numbers", position, "i64")
 
     def _write(self, axis: int, first: str, count: str, table: str) -> None:
-        """Write how far away elements of an axis are."""
+        """Write the distances of elements of an axis to a table."""
         self.e.emit(f"call void @offsets(ptr {self._axes(axis)}, i64 {first}, i64 {count}, ptr {table})")

@@ -1,10 +1,10 @@
-"""Products of complex matrices, as products of real ones that packing makes of them.
+"""Products of complex matrices, computed as products of real ones. Packing makes the real matrices.
 
-A row of the left matrix is taken as real numbers: parts of a number are neighbouring terms. In the right matrix a
-number x + iy of column n becomes four: x, y in columns 2n, 2n + 1 of one term, and -y, x, which is the number times i,
-in those of the next. The product of these is the result as it lies in memory. So the real part of an element is a sum
-of terms ``re(a) * re(b)``, ``-im(a) * im(b)``, the imaginary part one of ``re(a) * im(b)``, ``im(a) * re(b)``, in the
-order of all products.
+A row of the left matrix is taken as real numbers: the parts of a complex number are neighbouring terms. In the right
+matrix a number x + iy of column n becomes four: x, y in columns 2n, 2n + 1 of one term; and -y, x, which is the number
+times i, in these columns of the next term. The product is the result as it is stored in memory. So the real part of an
+element is a sum of terms ``re(a) * re(b)``, ``-im(a) * im(b)``, the imaginary part one of ``re(a) * im(b)``,
+``im(a) * re(b)``, in the order of all products.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from weft.compiler.cpu.product_step import SQUARE, Block, below
 
 
 def packing(block: Block) -> list[EmittedFunction]:
-    """The functions that pack both operands, of which elements or terms are neighbours. Strides, terms and elements
-    are those of the real matrices; strides along parts of numbers are half of those between numbers."""
+    """The functions that pack both operands, for each order in memory. Strides, terms and elements are those of the
+    real matrices; strides along parts of numbers are half of those between numbers."""
     return [
         _pack_left_along(block),
         pack_across(block, dtypes.float32, block.rows),
@@ -34,14 +34,14 @@ def packing(block: Block) -> list[EmittedFunction]:
 
 
 def real_strides(strides: Sequence[int]) -> list[int]:
-    """The strides of the real matrices: rows of the left one are those of the complex one, whose numbers have two
-    parts; all else is counted by parts."""
+    """The strides of the real matrices, in real numbers: rows of the left one are twice as far apart as those of the
+    complex one; the other strides are the same, as their axes are counted in parts."""
     a_row, *others = strides
     return [2 * a_row, *others]
 
 
 class _ComplexPacking(Integers):
-    """Writes how panels of ``width`` real numbers are packed from ``lanes`` complex numbers at a time."""
+    """Writes how panels of ``width`` real numbers are packed, ``lanes`` complex numbers at a time."""
 
     def __init__(self, block: Block, width: int, lanes: int) -> None:
         super().__init__(Emitter())
@@ -54,7 +54,7 @@ class _ComplexPacking(Integers):
         return self.moved(pointer, distance, "float")
 
     def read(self, pointer: str, mask: str | None) -> str:
-        """Neighbouring complex numbers, as the bits of each."""
+        """The bits of neighbouring complex numbers."""
         return image(self.L, dtypes.complex64, Location(pointer, "0", False), mask)
 
     def as_parts(self, numbers: str) -> str:
@@ -69,7 +69,7 @@ class _ComplexPacking(Integers):
         self.e.emit(f"store <{count} x float> {values}, ptr {pointer}, align 4")
 
     def write_right(self, parts: str, panel: str, term: str) -> None:
-        """Write complex numbers, and in the next term what they are times i."""
+        """Write complex numbers, and in the next term the same numbers times i."""
         count = 2 * self.L.width
         negative = self.e.assign(f"fneg {self.parts} {parts}")
         turned = [count + lane + 1 if lane % 2 == 0 else lane - 1 for lane in range(count)]
@@ -78,14 +78,14 @@ class _ComplexPacking(Integers):
         self.write(self.chosen(parts, negative, turned), count, self.further(first, str(self.width)))
 
     def write_left(self, parts: str, panel: str, term: str) -> None:
-        """Write the real parts of complex numbers, and in the next term the imaginary ones."""
+        """Write the real parts of complex numbers, and in the next term their imaginary parts."""
         count = self.L.width
         for part in range(2):
             values = self.chosen(parts, "poison", range(part, 2 * count, 2))
             self.write(values, count, self.further(panel, self.multiply(self.add(term, part), self.width)))
 
     def panel(self, element: str) -> str:
-        """Where an element of the first term is."""
+        """The address of an element of the first term."""
         inside = self.remainder(element, self.width)
         return self.further(
             "%to", self.add(self.multiply(self.subtract(element, inside), self.rounded_up("%inner", SQUARE)), inside)
@@ -93,7 +93,7 @@ class _ComplexPacking(Integers):
 
 
 def _pack_left_along(block: Block) -> EmittedFunction:
-    """The rows of a term are neighbours."""
+    """Pack a left operand in which the rows of a term are neighbours."""
     lanes = gcd(block.rows, block.lanes)
     w = _ComplexPacking(block, block.rows, lanes)
     with w.e.loop("0", "%inner", 2) as term, w.e.loop("0", "%present", lanes) as row:
@@ -104,7 +104,7 @@ def _pack_left_along(block: Block) -> EmittedFunction:
 
 
 def _pack_right_along(block: Block) -> EmittedFunction:
-    """The columns of a term are neighbours."""
+    """Pack a right operand in which the columns of a term are neighbours."""
     w = _ComplexPacking(block, block.columns, block.lanes // 2)
     whole = w.subtract("%present", w.remainder("%present", block.lanes))
 
@@ -121,8 +121,8 @@ def _pack_right_along(block: Block) -> EmittedFunction:
 
 
 def _pack_right_across(block: Block) -> EmittedFunction:
-    """The terms of a column are neighbours: squares are transposed. Columns that are not there are copies of the last
-    one, whose results nobody stores."""
+    """Pack a right operand in which the terms of a column are neighbours: squares are transposed. For columns that do
+    not exist the last one is copied; the results are not stored."""
     w = _ComplexPacking(block, block.columns, block.lanes // 2)
     square = w.L.width
     last = w.subtract("%present", 2)

@@ -1,4 +1,4 @@
-"""The kernel of matrix products: a block of the result, which stays in registers while the terms of its sums go by."""
+"""The kernel of matrix products: it holds a block of the result in registers while it adds up the terms of the sums."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_ro
 
 
 def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> EmittedFunction:
-    """Multiply ``%inner`` terms of rows and columns: the sums are stored, or added to what is there if ``%again``. If
-    the ``result`` has another dtype, they are complete, and rounded.
+    """Multiply ``%inner`` terms of rows and columns. The sums are stored, or added to the result if ``%again``. If the
+    ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored.
 
-    The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` of the last vector's exist.
+    The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` exist, which end in the last
+    vector.
     """
     written = _PanelKernel(block, edge, result)
     return written.e, written.function(name)
 
 
 def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
-    """The same where the rows and the terms of the left operand go over several axes in memory: how far away each one
-    begins stands in ``%a_rows`` and ``%a_terms``."""
+    """The kernel for a left operand whose rows and terms go over several axes in memory: ``%a_rows`` and ``%a_terms``
+    have the distances at which each begins."""
     written = _PanelKernelOverAxes(block, edge)
     return written.e, written.function(name)
 
 
 def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool, result: Dtype) -> EmittedFunction:
-    """The same for panels of pairs of terms of bfloat16, of which ``%inner`` counts the pairs: the first term is in the
-    upper half of a number, the second one in the lower half. An instruction for pairs adds the products of both, or, if
+    """The kernel for panels of pairs of terms of bfloat16; ``%inner`` counts pairs. The first term of a pair is in the
+    upper half of a 32-bit number, the second one in the lower half. An instruction for pairs adds both products or, if
     ``fused``, two fused multiply-adds of float32 do."""
     written = (_Halves if fused else _PairsKernel)(block, edge, result)
     return written.e, written.function(name)
@@ -52,7 +53,7 @@ class _PanelKernel(Integers):
     parameters = PARAMETERS
 
     rounds_bfloat16 = False
-    """Whether sums are rounded by an instruction that takes subnormal numbers for zero."""
+    """Whether sums are rounded by an instruction that takes subnormal numbers as zero."""
 
     def __init__(self, block: Block, edge: bool, result: Dtype | None = None) -> None:
         super().__init__(Emitter(self.rounds_bfloat16))
@@ -80,7 +81,7 @@ class _PanelKernel(Integers):
         return self.moved(pointer, distance, self.block.element)
 
     def _ask_for(self, targets: list[str]) -> None:
-        """Ask for the memory of the result, which is used when the sums are ready."""
+        """Prefetch the memory of the result, which is accessed when the sums are ready."""
         width = self.block.columns * self.result.size
         for target in targets:
             for distance in range(0, width, CACHE_LINE):
@@ -88,12 +89,12 @@ class _PanelKernel(Integers):
 
     def _sum(self) -> None:
         e, last = self.e, self.subtract("%rows", 1)
-        # Instead of a row that does not exist it is the last one, whose sums nobody stores.
+        # For a row that does not exist the last one is read; its sums are not stored.
         rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
         line = CACHE_LINE // self.block.dtype.size
         distance = self.multiply("%a_row", self.block.rows)
         with e.loop("0", "%inner", line) as first:
-            # If the left operand lies in memory, the rows behind these are needed next.
+            # If the left operand is read in place, the rows behind these are needed next.
             further = self.add(first, distance)
             for row in rows:
                 prefetch(e, self._further(row, further), READ_SOON)
@@ -101,16 +102,16 @@ class _PanelKernel(Integers):
                 self._add_term(rows, term)
 
     def _row(self, number: str) -> str:
-        """How far away a row of the left operand begins."""
+        """The distance at which a row of the left operand begins."""
         return self.multiply("%a_row", number)
 
     def _term(self, number: str) -> str:
-        """How far behind the beginning of a row a term of it is."""
+        """The distance of a term from the beginning of its row."""
         return self.multiply(number, "%a_inner")
 
     def _add_term(self, rows: Sequence[str], term: str) -> None:
-        """Add the products of a term. Each number of the left operand is read when it is needed: more would not fit the
-        registers."""
+        """Add the products of a term. Each number of the left operand is read when it is needed, because registers do
+        not hold all of them."""
         e, L, dtype = self.e, self.L, self.block.dtype
         scalar = Lanes(e, 1)
         left_index = self._term(term)
@@ -125,7 +126,7 @@ class _PanelKernel(Integers):
                 e.store(self.type, total.name, slot)
 
     def _store(self, row: int, target: str) -> None:
-        """Store a row of sums. What is done with finished numbers before they are in memory, is done here."""
+        """Store a row of sums; finished sums are rounded here."""
         e, L, dtype = self.e, self.L, self.block.dtype
         locations = [
             (Location(target, str(v * L.width), False), self.sums[row, v], mask) for v, mask in enumerate(self.masks)
@@ -163,8 +164,8 @@ class _PanelKernelOverAxes(_PanelKernel):
 
 
 class _PairsKernel(_PanelKernel):
-    """AVX512-BF16's VDPBF16PS adds the product of the upper halves first, then that of the lower ones, each rounded as
-    by a fused multiply-add, apart from subnormal numbers, which are zero to it."""
+    """AVX512-BF16's VDPBF16PS adds the product of the upper halves first, then that of the lower ones. Each addition
+    rounds as a fused multiply-add does, except that subnormal numbers are taken as zero."""
 
     rounds_bfloat16 = True
 
@@ -207,8 +208,8 @@ class _PairsKernel(_PanelKernel):
 
 
 class _Halves(_PairsKernel):
-    """The halves of a number are terms of their own, read one after the other: the lower half from an address two bytes
-    below, as the upper half of what is there. (There is room for that below panels.)"""
+    """Treats both halves of a number as terms, one after the other. The lower half is read from an address two bytes
+    below, where it is the upper half of a number. (There is room for that read below panels.)"""
 
     rounds_bfloat16 = False
 

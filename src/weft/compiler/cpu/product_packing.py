@@ -1,7 +1,7 @@
-"""Packing for matrix products: parts of an operand are copied to panels, where a kernel finds what it needs next to
-each other. Here operands become what the sums are made of: elements of half precision become float32.
+"""Packing for matrix products: parts of an operand are copied to panels, in which a kernel reads in order. Elements are
+converted to the dtype of the sums: half precision becomes float32.
 
-A panel has ``width`` elements for each of the terms, and room for whole squares of them.
+A panel has ``width`` elements for each term, and room for whole squares.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
 
 ROWS_AHEAD = 16
-"""How many rows ahead memory is asked for, where rows are copied."""
+"""How many rows ahead memory is prefetched, where rows are copied."""
 
 PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
-"""Where from, the distance from one line of the operand to the next, where to, how many terms and elements."""
+"""The source, the distance of its lines, the target, how many terms and how many elements there are."""
 
 
 class _PanelPacking(Integers):
-    """Writes how panels of a block's ``width`` are packed from an operand of ``dtype``."""
+    """Writes how panels of ``width`` elements are packed from an operand of ``dtype``."""
 
     def __init__(self, block: Block, dtype: Dtype, width: int) -> None:
         super().__init__(Emitter())
@@ -63,7 +63,7 @@ class _PanelPacking(Integers):
 
 
 def pack_along(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
-    """Pack panels of an operand in which the elements of a term are neighbours: term after term, as they lie."""
+    """Pack panels of an operand in which the elements of a term are neighbours: term after term, in the same order."""
     w = _PanelPacking(block, dtype, width)
     rest = w.remainder("%present", width)
     whole, masks = w.subtract("%present", rest), w.masks(rest)
@@ -80,7 +80,7 @@ def pack_along(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
 
 
 def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
-    """Convert rows of the left operand in which the terms of an element are neighbours, each to a line of its own: see
+    """Convert rows of a left operand in which the terms of an element are neighbours; each becomes a line: see
     `each_part`."""
     w = _PanelPacking(block, dtype, block.rows)
     w.L = Lanes(w.e, block.lanes)
@@ -95,11 +95,11 @@ def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
 
 
 def each_part(w: Integers, element: str, L: Lanes, copy: Callable[[str, str, str, str | None], None]) -> None:
-    """Have parts of the rows copied, of so many terms as there are lanes in ``L``: ``copy`` gets the number of the row,
-    where it begins, the first term of the part, and a mask if not all of its terms are there.
+    """Write loops over parts of rows, each of as many terms as ``L`` has lanes. ``copy`` is given the number of the
+    row, its address, the first term of the part, and a mask if some of its terms do not exist.
 
-    A kernel reads single numbers of the left operand, so rows need not be transposed. No line is written for rows that
-    are not there, whose sums nobody stores.
+    A kernel reads single numbers of the left operand, so rows need not be transposed. Rows that do not exist are not
+    written, as their sums are not stored.
     """
     rest = w.remainder("%inner", L.width)
     whole, mask = w.subtract("%inner", rest), below(L, "0", rest)
@@ -116,7 +116,7 @@ def each_part(w: Integers, element: str, L: Lanes, copy: Callable[[str, str, str
 def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
     """Pack panels of an operand in which the terms of an element are neighbours: squares are transposed.
 
-    Elements that are not there are copies of the last one, whose results nobody stores.
+    For elements that do not exist the last one is copied; the results are not stored.
     """
     w = _PanelPacking(block, dtype, width)
     square = w.L.width

@@ -1,12 +1,12 @@
 """Matrix products of bfloat16 by an instruction that adds the products of two terms (AVX512-BF16, VDPBF16PS).
 
-It adds them one after the other, the upper half of a number first, and rounds each time as a fused multiply-add does
-(Intel Software Developer's Manual, volume 2; AMD's Zen 5 gives the same bits). So with the first of two terms in the
-upper half, sums are those of `product`, unless there is a subnormal number: it takes these for zero, operands and sums
-alike. Whether there can be any is found while panels are packed. The elements of a panel are multiples of the last bit
-of the smallest one but zero. If the products of those of the left and the right panels are multiples of 2^-126, which
-is the smallest normal number, sums are too, also after rounding, so none is subnormal. If not, the halves of the same
-panels become float32 in a kernel with fused multiply-adds.
+The instruction adds the product of the upper halves, then that of the lower ones, and rounds each time as a fused
+multiply-add does (Intel Software Developer's Manual, volume 2; AMD's Zen 5 gives the same bits). So with the first of
+two terms in the upper half, sums are those of `product`, unless there is a subnormal number: the instruction takes
+subnormal operands and sums as zero. Whether there can be any is found while panels are packed. The elements of a panel
+are multiples of the last bit of the smallest one that is not zero. If the products of such last bits of the left and
+the right panel are multiples of 2^-126, the smallest normal number, all sums are too, also after rounding, so none is
+subnormal. Otherwise, another kernel converts both halves of the numbers to float32, and uses fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -31,44 +31,44 @@ from weft.compiler.cpu.product_tiles import MOST_TERMS
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
-# The number of a step behind those of every product in blocks: what the exponents of two panels have to add up to.
+# The step's number behind those of every product in blocks: the least sum of the exponents of two panels.
 LEAST_EXPONENTS = FEEDER + 1
 BATCH_AXES = FEEDER + 2
 
 _BIAS, _FRACTION = 127, 7
-"""An exponent as it is stored is so much larger, and so many bits of a fraction are behind it."""
+"""The bias of a stored exponent, and how many bits a fraction has."""
 EXACT = 2 * (_BIAS + _FRACTION) - 126
-"""From here on products of panels are exact; see above."""
+"""The least sum of the exponents of two panels with which products are exact; see above."""
 _SUBNORMAL = -1024
-"""Stands for the exponent of panels that have subnormal numbers."""
+"""Used as the exponent of panels with subnormal numbers."""
 ALWAYS = 4 * _SUBNORMAL
-"""Subnormal numbers are as good as zero."""
+"""Used as the least sum if subnormal numbers may be taken as zero."""
 
 MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
-"""Of more rows, to pack pairs costs less than to read the matrix where it lies; see `few_rows`."""
+"""With more rows, packing pairs takes less time than reading the matrix in place does; see `few_rows`."""
 
 SMALLEST_WORK = 5000
-"""So many multiplications are worth looking at exponents."""
+"""With fewer multiplications, comparing exponents does not pay."""
 
 _LINES_AHEAD = 4
-"""How many lines of memory ahead along an element's terms it is asked for, where there are many elements."""
+"""How many cache lines ahead an element's terms are prefetched, where there are many elements."""
 
 PROCESSORS = ("znver5",)
-"""LLVM's names of processors on which bits were compared, and which do twice as many multiplications with the
-instruction as with float32. An Intel Xeon does half as many; AMD's Zen 4 was not at hand."""
+"""LLVM's names of processors on which bits were compared, and on which this instruction does twice as many
+multiplications in a time as float32 does. On an Intel Xeon it does half as many; AMD's Zen 4 was not measured."""
 
 _SOURCES = Sources(dtypes.bfloat16, dtypes.bfloat16)
 
 
 @cache
 def is_available() -> bool:
-    """Whether this processor has the instruction, and is known to give the defined bits with it sooner than without."""
+    """Whether this processor has the instruction, and it was found to give the same bits in less time."""
     processor = host.current()
     return processor.name in PROCESSORS and "+avx512bf16" in processor.features.split(",")
 
 
 def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool:
-    """Whether products of these dtypes, with so many rows, columns and terms, are made so."""
+    """Whether products of these dtypes, with so many rows, columns and terms, are computed with pairs."""
     if dtype is not dtypes.float32 or sources[:2] != _SOURCES[:2] or not is_available():
         return False
     rows, columns, inner = extents
@@ -76,7 +76,7 @@ def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool
 
 
 def block_of(columns: int) -> PairsBlock:
-    """What the kernel holds in registers, for a product with so many columns: no vector is left over alone."""
+    """The block for a product with so many columns, chosen so that no single vector is left over."""
     widest = PairsBlock(dtypes.float32, 8, 3, 64)
     vectors = -(-columns // widest.lanes)
     return PairsBlock(dtypes.float32, 8, 2, 64) if vectors % 3 == 1 else widest
@@ -84,7 +84,7 @@ def block_of(columns: int) -> PairsBlock:
 
 @cache
 def address(block: PairsBlock, sources: Sources) -> int:
-    """The address of the step for products in such blocks."""
+    """The address of the step for products in a kind of block."""
     name = f"product_pairs_{sources.name}"
     return loading.load(f"{name} {block}", lambda: generate(block, sources, name), (name,))[name]
 
@@ -104,11 +104,11 @@ def generate(block: Block, sources: Sources, name: str) -> str:
 
 
 _KINDS = {"pairs_": False, "halves_": True}
-"""The kinds of kernels, and whether they use fused multiply-adds, not the instruction for pairs."""
+"""The prefixes of the kernels' names, and whether they use fused multiply-adds instead of the instruction for pairs."""
 
 
 class _PairsPacking(Integers):
-    """Writes how panels of ``width`` pairs are packed, and notes the smallest number but zero."""
+    """Writes how panels of ``width`` pairs are packed, and finds the smallest number that is not zero."""
 
     def __init__(self, block: Block, width: int, lanes: int = 0) -> None:
         super().__init__(Emitter())
@@ -116,7 +116,7 @@ class _PairsPacking(Integers):
         self.L = Lanes(self.e, lanes or gcd(width, block.lanes))
         self.halves = Lanes(self.e, 2 * self.L.width)
         self.pairs_type, self.halves_type = (f"<{L.width} x {t}>" for L, t in ((self.L, "i32"), (self.halves, "i16")))
-        # In place of a term that is not there, the product of -0 and 0 is added, which changes no sum.
+        # For a term that does not exist, the product of -0 and 0 is added, which changes no sum.
         self.missing = "splat (i16 -32768)" if width == block.rows else "zeroinitializer"
         self.least = self.e.slot(self.halves_type)
         self.e.store(self.halves_type, "splat (i16 -1)", self.least)
@@ -131,7 +131,7 @@ class _PairsPacking(Integers):
         return image(L, dtypes.bfloat16, Location(pointer, index, False), mask)
 
     def read_pairs(self, line: str, term: str, mask: str | None) -> str:
-        """Pairs of terms that are neighbours in memory, with what stands for those outside of ``mask``."""
+        """Pairs of terms that are neighbours in memory; outside of ``mask``, the number for missing terms."""
         halves = self.read(self.halves, line, term, mask)
         if mask is not None:
             lanes = f"<{self.halves.width} x i1>"
@@ -149,7 +149,8 @@ class _PairsPacking(Integers):
         self.e.emit(f"store {self.pairs_type} {pairs}, ptr {pointer}, align 4")
 
     def note(self, halves: str) -> None:
-        """Note the smallest magnitude: twice as many bits, less 1, so that zero is the largest."""
+        """Record the smallest magnitude. The sign bit is shifted out and 1 is subtracted, so that zero becomes the
+        largest."""
         e, type_ = self.e, self.halves_type
         doubled = e.assign(f"add {type_} {halves}, {halves}")
         less = e.assign(f"add {type_} {doubled}, splat (i16 -1)")
@@ -161,7 +162,7 @@ class _PairsPacking(Integers):
         return self.e.assign(f"bitcast {self.halves_type} {halves} to {self.pairs_type}")
 
     def function(self, name: str) -> EmittedFunction:
-        """The finished function, which writes the smallest exponent, as it is stored, to ``%exponent``."""
+        """The finished function. It also writes the smallest exponent, with its bias, to ``%exponent``."""
         e, type_ = self.e, self.halves_type
         least = e.call(f"llvm.vector.reduce.umin.v{self.halves.width}i16", "i16", [(type_, e.load(type_, self.least))])
         doubled = self.add(e.assign(f"zext i16 {least} to i64"), 1)
@@ -171,7 +172,7 @@ class _PairsPacking(Integers):
 
 
 def _pack_along(block: Block, width: int) -> EmittedFunction:
-    """Pack panels of an operand in which the elements of a term are neighbours: two terms become one line of pairs."""
+    """Pack panels of an operand in which the elements of a term are neighbours: two terms become a line of pairs."""
     w = _PairsPacking(block, width)
     rest = w.remainder("%present", width)
     whole, terms = w.subtract("%present", rest), _pairs_of(w, "%inner")
@@ -208,7 +209,7 @@ def _pack_along(block: Block, width: int) -> EmittedFunction:
 def _pack_across(block: Block, width: int) -> EmittedFunction:
     """Pack panels of an operand in which the terms of an element are neighbours: squares of pairs are transposed.
 
-    Elements that are not there are copies of the last one, whose results nobody stores.
+    For elements that do not exist the last one is copied; the results are not stored.
     """
     w = _PairsPacking(block, width)
     side, terms = w.L.width, w.halves.width
@@ -237,8 +238,8 @@ def _pack_across(block: Block, width: int) -> EmittedFunction:
 
 
 def _pack_lines(block: Block) -> EmittedFunction:
-    """Copy rows of the left operand in which the terms of an element are neighbours, each to a line of its own, with
-    the terms of pairs exchanged: see `each_part`."""
+    """Copy rows of a left operand in which the terms of an element are neighbours, each to a line, with the two terms
+    of each pair exchanged: see `each_part`."""
     w = _PairsPacking(block, block.rows, block.lanes)
     distance = _pairs_of(w, "%inner")
 
@@ -251,12 +252,12 @@ def _pack_lines(block: Block) -> EmittedFunction:
 
 
 def _pairs_of(w: Integers, terms: str) -> str:
-    """The pairs of a line of a panel that has room for whole squares of them."""
+    """How many pairs a line of a panel has room for: whole squares."""
     return w.divide(w.rounded_up(terms, 2 * SQUARE), 2)
 
 
 class _TilesOfPairs(TileWriter):
-    """The loops over a unit, in which a kernel is chosen by the exponents of panels."""
+    """The loops over a unit. The kernel is chosen by the exponents of panels."""
 
     converts_panels_alone = False
 
@@ -266,7 +267,7 @@ class _TilesOfPairs(TileWriter):
         self.exponents = {"a": self.e.slot("i64"), "b": self.right_exponents}
 
     def memory_of_panels(self, size: int) -> str:
-        """Memory with room below, where kernels read what they ignore."""
+        """Memory with room below it, which kernels read and ignore."""
         return self.moved(super().memory_of_panels(CACHE_LINE + size), CACHE_LINE)
 
     def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
@@ -278,7 +279,7 @@ class _TilesOfPairs(TileWriter):
         return super().right_panels(operand, first, part, wide)
 
     def _choose(self, part: Terms) -> None:
-        """Each block of terms that is packed has an exponent of its own."""
+        """Select the exponent of a block of terms: each block that is packed has its own."""
         self.exponents["b"] = self.moved(self.right_exponents, self.divide(part.before, DEPTH), "i64")
 
     def behind(self, side: Side) -> str:

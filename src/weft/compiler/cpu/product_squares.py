@@ -1,4 +1,4 @@
-"""Squares of an operand in which the terms of an element are neighbours: they become vectors of one term each."""
+"""Transposes squares of an operand in which the terms of an element are neighbours, into one vector for each term."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from weft.dtypes import Dtype
 
 
 def terms_of_square(L: Lanes, source: Dtype) -> int:
-    """How many terms a square has: as many as elements, or twice as many of half precision, which are turned in
-    pairs."""
+    """How many terms a square has: as many as elements; twice as many in half precision, where pairs of terms are
+    transposed."""
     return 2 * L.width if source in HALVES else L.width
 
 
 def square(L: Lanes, source: Dtype, dtype: Dtype, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
-    """The terms from ``term`` on of elements that begin at ``lines``, as ``dtype``. Terms outside of ``mask``, a lane
-    for each of them, are zero."""
+    """Vectors of the terms from ``term`` on of the elements that begin at ``lines``, as ``dtype``. Terms outside of
+    ``mask``, which has a lane for each term, are zero."""
     if source in HALVES:
         pairs = transposed(L, dtypes.uint32, [_pairs(L, source, line, term, mask) for line in lines])
         return [x for name in pairs for x in _both(Value(L, name, dtypes.uint32), source, dtype)]
@@ -30,13 +30,13 @@ def square(L: Lanes, source: Dtype, dtype: Dtype, lines: Sequence[str], term: st
 
 
 def _pairs(L: Lanes, source: Dtype, line: str, term: str, mask: str | None) -> str:
-    """Terms of an element, two in each lane."""
+    """Terms of an element, two of them in each lane."""
     terms = image(Lanes(L.emitter, 2 * L.width), source, Location(line, term, False), mask)
     return L.emitter.assign(f"bitcast <{2 * L.width} x i16> {terms} to <{L.width} x i32>")
 
 
 def _both(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
-    """Both terms of pairs."""
+    """Both terms of each pair, as two vectors."""
     L = pairs.lanes
     if source is dtypes.bfloat16:
         bits = pairs << 16, pairs & 0xFFFF0000

@@ -1,5 +1,5 @@
-"""What the steps of matrix products have in common: their numbers, what they hold in registers, and where the matrices
-of a batch are."""
+"""Shared by the steps of matrix products: their first numbers, the block that registers hold, and the addresses of the
+matrices of a batch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from weft.compiler.cpu.code import Integers
 from weft.dtypes import Dtype
 
 SQUARE = 16
-"""Panels have room for a multiple of so many terms, as operands that are transposed are packed in squares."""
+"""Panels have room for a multiple of so many terms, because operands that are transposed are packed in squares."""
 
-# The numbers with which every step of a product begins. Strides are in elements, offsets in bytes.
+# The first numbers of every step of a product. Strides are in elements, offsets in bytes.
 SLOTS = {"a": 0, "b": 2, "c": 4}
 ROWS, COLUMNS, INNER = 6, 7, 8
 A_ROW, A_INNER, B_INNER, B_COLUMN = 9, 10, 11, 12
 BATCH_FIELDS = 4
-"""Extent and three strides of a batch axis."""
+"""How many numbers a batch axis has: its extent and three strides."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a kernel holds in registers: ``rows`` times ``vectors`` of columns of the result. So many ``terms`` are in
-    panels where a number of the result would be, and are multiplied at once."""
+    """The block of the result that a kernel holds in registers: ``rows`` times ``vectors`` of columns. A number in a
+    panel, of the size of a sum, holds ``terms`` terms, which are multiplied at once."""
 
     terms: ClassVar[int] = 1
 
@@ -54,14 +54,14 @@ class Block:
 
 @dataclass(frozen=True)
 class PairsBlock(Block):
-    """The same for a kernel that multiplies pairs of terms of half the size."""
+    """A block of a kernel that multiplies pairs of terms, each of half the size of a sum."""
 
     terms: ClassVar[int] = 2
 
 
 class Sources(NamedTuple):
-    """The dtypes of both operands: that of the sums, or others, which become that where they are read; and the one that
-    finished sums are rounded to where they are stored, if it is not their own."""
+    """The dtypes of both operands, which are converted to that of the sums where they are read; and the dtype to which
+    finished sums are rounded where they are stored (None: they stay as they are)."""
 
     left: Dtype
     right: Dtype
@@ -73,12 +73,12 @@ class Sources(NamedTuple):
         return "_".join(names if self.rounded is None else [*names, "to", self.rounded.name])
 
     def result(self, dtype: Dtype) -> Dtype:
-        """The dtype of the result, of sums of ``dtype``."""
+        """The dtype of the result, for sums of ``dtype``."""
         return self.rounded or dtype
 
 
 def further(e: Emitter, element: str, pointer: str, distance: str) -> str:
-    """A pointer so many elements further."""
+    """``pointer`` moved by a number of elements."""
     return e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
 
 
@@ -91,19 +91,19 @@ def below(L: Lanes, start: str, stop: str) -> str:
 
 
 def read(L: Lanes, source: Dtype, pointer: str, index: str, mask: str | None, dtype: Dtype) -> Value:
-    """Elements of an operand of the dtype ``source``, as ``dtype``."""
+    """Elements of an operand of the dtype ``source``, converted to ``dtype``."""
     value: Value = L.convert(load(L, source, Location(pointer, index, False), mask), dtype)
     return value
 
 
 def multiply_add(L: Lanes, left: Value, right: Value, total: Value) -> Value:
-    """A term more of a sum: rounded once; integers wrap around."""
+    """``left * right + total``, rounded once; integers wrap around."""
     return L.fma(left, right, total) if total.dtype.is_floating else left * right + total
 
 
 class ProductStepWriter(Integers):
-    """Writes the step of a product of ``dtype`` with operands of the dtypes ``sources``; its number ``batch_axes``
-    counts batch axes, whose numbers follow."""
+    """Writes the step of a product of ``dtype`` with operands of the dtypes ``sources``. ``batch_axes`` is the position
+    of the number of batch axes; the numbers of these axes follow."""
 
     def __init__(self, dtype: Dtype, sources: Sources, batch_axes: int) -> None:
         super().__init__(Emitter())
@@ -113,23 +113,24 @@ class ProductStepWriter(Integers):
         self.batch_axes = batch_axes
 
     def rest(self, whole: str, done: str, most: str | int) -> str:
-        """What is left of a whole, but not more than ``most``."""
+        """What is left of ``whole`` after ``done``, but at most ``most``."""
         return self.smaller(self.e.assign(f"sub i64 {whole}, {done}"), most)
 
     def further(self, pointer: str, distance: str) -> str:
-        """A pointer so many elements of what is packed further."""
+        """``pointer`` moved by a number of packed elements."""
         return self.moved(pointer, distance, self.element)
 
     def in_operand(self, name: str, pointer: str, distance: str) -> str:
-        """A pointer so many elements of an operand, ``a`` or ``b``, further."""
+        """``pointer`` moved by a number of elements of an operand, ``a`` or ``b``."""
         return self.moved(pointer, distance, self.elements[name])
 
     def in_result(self, pointer: str, distance: str) -> str:
-        """A pointer so many elements of the result further."""
+        """``pointer`` moved by a number of elements of the result."""
         return self.moved(pointer, distance, self.elements["c"])
 
     def parts(self, number: str, count: str) -> tuple[str, str]:
-        """A number divided by a count, and the remainder. Mostly the count is 1, and a division takes some time."""
+        """A number divided by a count, and the remainder. Mostly the count is 1, and then the slow division is
+        skipped."""
         quotient, remainder = self.e.slot("i64"), self.e.slot("i64")
         self.e.store("i64", number, quotient)
         self.e.store("i64", "0", remainder)
@@ -139,7 +140,7 @@ class ProductStepWriter(Integers):
         return self.e.load("i64", quotient), self.e.load("i64", remainder)
 
     def section(self) -> str:
-        """Where the section for an attached kernel begins, which is behind the batch axes."""
+        """The address of the section of an attached kernel, which is behind the batch axes."""
         axes = self.number(self.batch_axes)
         index = self.add(self.multiply(axes, BATCH_FIELDS), self.batch_axes + 1)
         return self.moved("%numbers", index, "i64")
@@ -148,7 +149,7 @@ class ProductStepWriter(Integers):
         return self.e.load("i64", self.moved(self.section(), position, "i64"))
 
     def made_at(self, in_memory: str, scratch: str) -> str:
-        """Where a rectangle of the result is made, as the section says: in memory, or in scratch memory."""
+        """Where a rectangle of the result is made, as the section says: in memory or in scratch memory."""
         used = self.compare("ne", self.of_section(attached.SCRATCH), 0)
         return self.e.assign(f"select i1 {used}, ptr {scratch}, ptr {in_memory}")
 

@@ -1,5 +1,5 @@
-"""Tiles of matrix products: how large they are, how many terms of operands are packed at once, and which operands are
-read where they lie. None of it changes what is computed."""
+"""Tiles of matrix products: how large they are, how many terms are packed at once, and which operands are read in
+place. Results do not depend on any of this."""
 
 from __future__ import annotations
 
@@ -16,52 +16,53 @@ from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
 TILE_BYTES = 640 << 10
-"""The most of the right operand that is packed at once, for the second cache to hold."""
+"""The most bytes of the right operand that are packed at once: the second cache holds them."""
 GROUP = 8
-"""How many panels of the left operand are packed at once: enough to read whole lines of memory."""
+"""How many panels of the left operand are packed at once: enough to read whole cache lines."""
 
-# What decides about tiles. Work is counted in multiplications.
+# A model of the time that tiles take, in multiplications.
 SMALLEST_SHARE = 1 << 18
-"""A thread more has to have so much to do."""
+"""The least work of each thread."""
 PACKING = 24
 """Packing an element takes the time of so many multiplications."""
 READING = 12
 """Reading an element from a cache that is further away takes the time of so many multiplications."""
 FLAT_BLOCKS = 4, 2
-"""For at most so many blocks of rows, so many panels of columns are packed at once: they are soon used up."""
+"""With at most so many blocks of rows (the first number), so many panels of columns (the second) are packed at once,
+because few blocks use them."""
 UNEVEN = 0.5
-"""Threads end at different times: this part of a tile apart. Processors of a machine that does other work, too, are not
-equally fast, and tiles that are left are taken by those which are."""
+"""Threads end at different times; this part of a tile is added for it. Processors that also do other work are slower,
+and with small tiles the faster ones take over tiles that are left."""
 MOST_CUTS = 24
 
 WAITING_BYTES = 256 << 10
-"""The most of a result that waits in the second cache for more terms."""
+"""The most bytes of a result that stay in the second cache while more terms are packed."""
 MOST_TERMS = 1 << 12
 """The most terms that are packed at once."""
 
 SCRATCH_BYTES = 1 << 19
-"""The most of a result that is made in scratch memory."""
+"""The most bytes of a result that is made in scratch memory."""
 ROWS_BYTES = 1 << 20
-"""The most that rows take that an attached kernel needs whole, if they are made of several tiles."""
+"""The most bytes of rows that an attached kernel needs whole, if they are made of several tiles."""
 PASSING = 16
-"""To store an element and read it again takes the time of so many multiplications twice."""
+"""Storing an element, and reading it again, each take the time of so many multiplications."""
 
 LITTLE = 32 << 10
-"""So many bytes are read where they lie: the first cache holds them."""
+"""At most so many bytes are read in place: the first cache holds them."""
 OFTEN = 6
-"""So many panels of columns are worth packing a panel of rows for."""
+"""With so many panels of columns or more, packing a panel of rows is worth it."""
 NEAR = 512 << 10
-"""So many bytes of the right operand are read where they lie by tiles of few rows: the second cache holds them."""
+"""At most so many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
 FEW_ROWS = 256
 FEW_VECTORS = 16
-"""Of more vectors of columns, one that is left over alone does not count."""
+"""With more vectors of columns, a single vector that is left over does not matter."""
 READING_IN_PLACE = 1 / 16
-"""By this part a kernel takes longer that reads the right operand where it lies."""
+"""The part by which a kernel is slower if it reads the right operand in place."""
 
 
 class Way(IntEnum):
-    """How a kernel gets an operand: where it lies, or packed, with the elements or the terms as neighbours, or over
-    several axes, or where another kernel has made it."""
+    """How a kernel gets an operand: in place; packed, from elements or from terms that are neighbours; packed from
+    several axes in memory; or from memory to which a feeder writes."""
 
     IN_PLACE = 0
     ALONG = 1
@@ -72,13 +73,13 @@ class Way(IntEnum):
 
 @cache
 def block_of(dtype: Dtype) -> Block:
-    """The block for this processor: with 32 registers of 64 bytes, or with fewer (or shorter) ones."""
+    """The block for this processor: for 32 registers of 64 bytes if it has them, else for 16 of 32 bytes."""
     return Block(dtype, 8, 3, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
 
 
 def filled(block: Block, columns: int, most: int = maxsize) -> Block:
-    """The block for a product with so many columns: another one if that leaves no vector over, which takes longer alone
-    than with others, and there are at most so many vectors."""
+    """The block for a product with so many columns. It is another one if that avoids a vector that is left over, which
+    takes longer alone than with others, and if there are at most ``most`` vectors."""
     vectors = -(-columns // block.lanes)
     if vectors > most:
         return block
@@ -88,7 +89,8 @@ def filled(block: Block, columns: int, most: int = maxsize) -> Block:
 
 
 class DirectReading(IntEnum):
-    """Which tiles read the right operand where it lies: none, those of few rows, or all."""
+    """Which tiles read the right operand in place: none, those of few rows, or all, because it is stored as a panel
+    is."""
 
     NOWHERE = 0
     IN_FEW_ROWS = 1
@@ -96,7 +98,7 @@ class DirectReading(IntEnum):
 
 
 class Lying(NamedTuple):
-    """Whether the left operand is always read where it lies, and which tiles read the right one there."""
+    """Whether the left operand is always read in place, and which tiles read the right one in place."""
 
     left: bool
     right: DirectReading
@@ -106,7 +108,7 @@ PACKED = Lying(False, DirectReading.NOWHERE)
 
 
 class _Costs:
-    """A model of what tiles cost, as multiplications for each term of the sums."""
+    """A model of the time that tiles take, as multiplications for each term of the sums."""
 
     def __init__(self, block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying) -> None:
         rows, columns, inner = extents
@@ -122,7 +124,7 @@ class _Costs:
         self.widest = FLAT_BLOCKS[1] * block.terms if self.down <= FLAT_BLOCKS[0] else widest
 
     def time(self, tile: tuple[int, int], span: int = 1) -> float:
-        """The time for all units, of so many tiles side by side, whose extents are given in blocks."""
+        """The time for all units. A unit is ``span`` tiles side by side; the extents of a tile are in blocks."""
         units = self.matrices * -(-self.down // tile[0]) * -(-self.across // (tile[1] * span))
         high, wide = tile[0] * self.block.rows, tile[1] * self.block.columns
         uneven = UNEVEN if self.busy > 1 else 0.0
@@ -149,7 +151,8 @@ class _Costs:
 def tile_of(
     block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying = PACKED
 ) -> tuple[int, int]:
-    """Rows and columns of a tile: large ones pack each operand less often, several of a size keep threads busy."""
+    """Rows and columns of a tile: with large tiles each operand is packed less often, with several all threads are
+    busy."""
     costs = _Costs(block, extents, matrices, threads, lying)
     high, wide = costs.best()
     return high * block.rows, wide * block.columns
@@ -160,8 +163,8 @@ def tile_of(
 def row_tile_of(
     block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying
 ) -> tuple[int, int, int] | None:
-    """Rows and columns of a tile, and how many side by side make whole rows, which are a unit. None if that takes
-    longer than to store the result and read it again."""
+    """Rows and columns of a tile, and how many tiles side by side make whole rows, which are a unit. None if that takes
+    longer than storing the result and reading it again."""
     rows, columns, inner = extents
     costs = _Costs(block, extents, matrices, threads, lying)
     passing = 2 * PASSING * matrices * rows * columns / costs.busy / max(inner, 1)
@@ -180,14 +183,15 @@ def row_tile_of(
 
 
 def _parts(whole: int, most: int) -> list[int]:
-    """What comes of cutting a whole into equal parts of at most ``most``: the largest first, and only some."""
+    """Sizes of equal parts of a whole, each at most ``most``; the largest size first, and at most `MOST_CUTS` sizes."""
     fewest = -(-whole // most)
     return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + MOST_CUTS)}, reverse=True)
 
 
 def terms_of(block: Block, extents: tuple[int, int, int], tile: tuple[int, int]) -> int:
-    """How many terms are packed at once. Results that a cache holds wait there for the next block of terms; of larger
-    ones each group of panels is finished as far as the panels of the right operand fit the room for them."""
+    """How many terms are packed at once. If caches hold the result, it stays there while the next block of terms is
+    packed. For a larger one more terms are packed, so that each group of panels is finished, as far as there is
+    room."""
     rows, columns, inner = extents
     high, wide = min(tile[0], rows), min(tile[1], columns)
     if inner <= DEPTH or high * wide * block.dtype.size <= WAITING_BYTES:
@@ -197,8 +201,8 @@ def terms_of(block: Block, extents: tuple[int, int, int], tile: tuple[int, int])
 
 
 def scratch_of(block: Block, inner: int, terms: int, tile: tuple[int, int], span: int) -> tuple[int, bool]:
-    """How many bytes of scratch memory a unit needs for its result, and whether each group of panels uses it again: it
-    does, if it is finished at once."""
+    """How many bytes of scratch memory a unit needs for its result, and whether each group of panels uses the same
+    memory: it does if it is finished before the next one."""
     at_once = inner <= terms and span == 1
     rows = min(tile[0], GROUP * block.rows) if at_once else tile[0]
     return rows * tile[1] * span * block.dtype.size, at_once
@@ -207,8 +211,9 @@ def scratch_of(block: Block, inner: int, terms: int, tile: tuple[int, int], span
 def ways_of(
     block: Block, sources: Sources, extents: tuple[int, int, int], strides: Sequence[int], tile: tuple[int, int]
 ) -> tuple[Way, Way]:
-    """How the kernel gets both operands, of which the strides are given: from row to row, term to term; term to term,
-    column to column. It needs its own dtype, and neighbours in the columns of a term; all else saves time."""
+    """How the kernel gets both operands. ``strides`` are those of the left one from row to row and from term to term,
+    and of the right one from term to term and from column to column. The kernel needs its own dtype, and columns of a
+    term that are neighbours; apart from that, the way is chosen to save time."""
     rows, columns, inner = extents
     _, a_inner, _, b_column = strides
     left, right = (Way.ACROSS if a_inner == 1 else Way.ALONG), (Way.ALONG if b_column == 1 else Way.ACROSS)
@@ -230,12 +235,12 @@ def ways_of(
 
 
 def fed_strides(block: Block, turned: bool) -> tuple[int, int]:
-    """How rows and terms of a left operand lie where a kernel makes it, by columns if it is ``turned``."""
+    """The strides of rows and terms of a left operand that a feeder makes; it is stored by columns if ``turned``."""
     return (1, GROUP * block.rows) if turned else (DEPTH, 1)
 
 
 def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> DirectReading:
-    """Which tiles read the right operand where it lies. One that lies there as in a panel need not be packed."""
+    """Which tiles read the right operand in place. One that is stored as a panel is need not be packed."""
     _, columns, inner = extents
     if source is not block.dtype or strides[3] != 1:
         return DirectReading.NOWHERE

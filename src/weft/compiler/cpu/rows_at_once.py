@@ -1,8 +1,8 @@
 """Products of a few rows with a matrix whose rows are contiguous, in generated code.
 
-Such a product waits for the matrix. Several rows of the matrix are read side by side, each from end to end of a strip
-of columns, which is how memory is fastest; the sums of the strip stay in the first cache meanwhile. The sums are those
-of `product`, in the same order, so their bits are the same.
+Reading the matrix takes most of the time of such a product. Several rows of the matrix are read side by side, each
+along a strip of columns, because memory is read fastest so. The sums of the strip stay in the first cache meanwhile.
+They are made in the same order as in `product`, so their bits are the same.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
 MOST_ROWS = 8
-"""Of more, the sums are made in blocks of rows."""
+"""With more rows, sums are made in blocks of rows."""
 MOST_ROWS_IN_ALL = 16
-"""Of more rows, no product is made in this way."""
+"""With more rows, products are not computed in this way."""
 FEWEST_ROWS = 3
-"""For so few, the numbers of the rows for 8 terms are in registers."""
+"""With at most so many rows, registers hold the numbers of these rows for 8 terms."""
 SUMS_BYTES = 24 << 10
-"""The most that all sums of a strip take."""
+"""The most bytes that all sums of a strip take."""
 NARROWEST = 128
-"""Columns of the narrowest strip: still some lines of memory of each row."""
+"""How many columns the narrowest strip has: several cache lines of each row."""
 
-# The numbers of a step behind those of every product.
+# The positions of the step's numbers behind those that every product has.
 C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
 
 
 @dataclass(frozen=True)
 class RowsAtOnce:
-    """``terms`` rows of the matrix are read side by side, for up to ``rows`` rows of the result, whose columns are no
-    neighbours if it is ``apart``."""
+    """``terms`` rows of the matrix are read side by side, for up to ``rows`` rows of the result. If ``apart``, columns
+    of the result are no neighbours in memory."""
 
     dtype: Dtype
     rows: int
@@ -69,19 +69,19 @@ class RowsAtOnce:
 
     @property
     def widest(self) -> int:
-        """Columns of the widest strip."""
+        """How many columns the widest strip has."""
         return SUMS_BYTES // (self.rows * self.dtype.size * NARROWEST) * NARROWEST
 
 
 def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
-    """How many rows are read at once on this processor. Rows are shared evenly by as few blocks as possible."""
+    """How many rows are read at once on this processor. Rows are divided evenly into as few blocks as possible."""
     vector_bytes = 64 if "+avx512f" in host.current().features else 32
     height = int(-(-rows // -(-rows // MOST_ROWS)))
     return RowsAtOnce(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
 
 
 def strip_of(at_once: RowsAtOnce, columns: int, matrices: int, threads: int) -> int:
-    """Columns of a strip: as many as there are, as long as there is something for each thread."""
+    """How many columns a strip has: as many as possible, so that each thread has a strip."""
     pieces = max(-(-threads // max(matrices, 1)), -(-columns // at_once.widest))
     return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
 
@@ -107,7 +107,7 @@ def generate(at_once: RowsAtOnce, sources: Sources, name: str) -> str:
 
 
 class _Part(Integers):
-    """Writes a function that goes through the vectors of a strip."""
+    """Writes a function with a loop over the vectors of a strip."""
 
     def __init__(self, at_once: RowsAtOnce) -> None:
         super().__init__(Emitter())
@@ -126,7 +126,7 @@ class _Part(Integers):
 
 
 def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunction:
-    """Add the products of some terms to the sums of a strip."""
+    """A function that adds the products of some terms to the sums of a strip."""
     code = _Part(at_once)
     scalar, last = Lanes(code.e, 1), code.subtract("%rows", 1)
 
@@ -138,7 +138,7 @@ def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunc
 
     lines = [further("%b", code.multiply("%b_step", term)) for term in range(terms)]
     later = [further(line, code.multiply("%b_step", terms)) for line in lines]
-    # Instead of a row that does not exist it is the last one, whose sums nobody stores.
+    # For a row that does not exist the last one is read; its sums are not stored.
     indices = [code.smaller(str(row), last) for row in range(at_once.rows)]
     factors = [
         [
@@ -169,8 +169,8 @@ def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunc
 
 
 def _store_sums(at_once: RowsAtOnce, result: Dtype) -> EmittedFunction:
-    """Store the sums of a strip, or add them to what is there if ``%again``. If the ``result`` has another dtype, they
-    are complete, and rounded."""
+    """A function that stores the sums of a strip, or adds them to the result if ``%again``. If the ``result`` has
+    another dtype than the sums, these must be complete; they are rounded when they are stored."""
     code = _Part(at_once)
     L, again = code.L, code.L.splat(Value(Lanes(code.e, 1), "%again", dtypes.bool_))
     for row in range(at_once.rows):
@@ -180,14 +180,14 @@ def _store_sums(at_once: RowsAtOnce, result: Dtype) -> EmittedFunction:
             sums = code.read_sums(row, start)
             if result is code.dtype:
                 before = load(L, code.dtype, location, (again & mask).name)
-                sums = L.select(again, before + sums, sums)  # sums of terms that vanish may be -0, which 0 + -0 is not
+                sums = L.select(again, before + sums, sums)  # not 0 + sums, which would turn a sum of -0 into 0
             store(L, Value(L, sums.name, result), result, location, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
     return code.e, code.e.function("store_sums", parameters, "internal ")
 
 
 def _location(code: _Part, row: int, start: str, element: str) -> Location:
-    """Where a vector of the result is."""
+    """The location of a vector of the result."""
     line, L = code.moved("%c", code.multiply("%c_row", row), element), code.L
     if not code.at_once.apart:
         return Location(line, start, False)
@@ -197,7 +197,7 @@ def _location(code: _Part, row: int, start: str, element: str) -> Location:
 
 
 class _RowsAtOnceStep(ProductStepWriter):
-    """The loops over a strip: blocks of terms, terms that are read side by side."""
+    """The loops over a strip: blocks of terms, groups of terms that are read side by side."""
 
     def __init__(self, at_once: RowsAtOnce, sources: Sources) -> None:
         super().__init__(at_once.dtype, sources, BATCH_AXES)
@@ -221,7 +221,7 @@ class _RowsAtOnceStep(ProductStepWriter):
         b = self.in_operand("b", matrices["b"], left)
         in_memory = self.in_result(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
-        # Without terms there is one round all the same, which stores zeros.
+        # Without terms the loop runs once all the same, to store zeros.
         with self.e.loop("0", self.larger(inner, "1"), DEPTH) as first:
             stop = self.add(first, self.rest(inner, first, DEPTH))
             with self.e.loop("0", self.number(ROWS), self.at_once.rows) as row:
@@ -264,8 +264,8 @@ def step_numbers(
     section: Sequence[int] = attached.NONE,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; two
-    strides of each; columns of a strip; strips; per batch axis its extent and three strides; and the section for an
-    attached kernel."""
+    strides of each; the columns of a strip; the number of strips; for each batch axis its extent and three strides; and
+    the section of an attached kernel."""
     numbers = [number for place in places for number in place]
     numbers += [*extents, *strides, strip, -(-extents[1] // strip), len(batch)]
     return [*numbers, *[number for axis in batch for number in axis], *section]

@@ -1,4 +1,4 @@
-"""How the CPU walks over the loops of a kernel, and how threads share them."""
+"""How the CPU goes over the loops of a kernel, and how threads share the work."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ TILE_ROWS = 16
 LANE_BLOCK = 1 << 14
 PIECES_BLOCK = 1 << 12
 SWEEP_OUTER_BLOCK = 1024
-"""Lanes per block of accumulators in sweep-outer kernels."""
+"""How many lanes a block of a sweep-outer kernel has; the states of all of them are in memory."""
 
-# The lanes of rows that are folded, scanned or scattered are cut into at least this many units, if that many blocks are
-# not too short to read, nor done too soon. Those of a scan are longer: threads that write to one cache line in every
-# row wait for each other.
+# The lanes of rows that are folded, scanned or scattered are cut into at least this many units, unless blocks would be
+# too short to be read fast, or have too little work. Blocks of scans are longer, because threads that write to the
+# same cache line in every row slow each other down.
 MANY_UNITS = 16
 SHORTEST_BLOCK = 256
 SHORTEST_SCATTERED = 128
 SHORTEST_FOLDED = 64
 
 SWEEP_OUTER_ROWS = 8
-"""Rows that a sweep-outer kernel does together."""
+"""How many rows a sweep-outer kernel does together."""
 PAGE = 4096
-"""Bytes that processors read ahead in: rows that are this far apart in all are not read as one stretch of memory."""
+"""Processors read ahead within so many bytes. Rows whose total is longer are not read ahead as a single stream."""
 
-# A thread that gets work has at least so many cheap operations on an element: some microseconds, so that to share a
-# step takes no longer than what it saves. Blocks of lanes are shorter than `LANE_BLOCK`, so that they take no longer,
-# but not shorter than `SHORTEST_LANE_BLOCK`.
+# The work of a grain in cheap operations on an element: some microseconds, so that sharing a step saves more time than
+# it takes. Blocks of expensive lanes are shorter than `LANE_BLOCK`, but not than `SHORTEST_LANE_BLOCK`.
 COST_PER_GRAIN = 1 << 16
 SHORTEST_LANE_BLOCK = 1 << 11
 
-# Outputs of fewer bytes than this may still be in the last cache when somebody reads them.
+# Outputs of fewer bytes may still be in the last cache when they are read.
 STREAM_BYTES = 1 << 24
 
-# Places in operands from this size on are often in no near cache. Short rows at computed ones are asked for ahead, as
-# many rows as have LANES_AHEAD lanes; how long ones go on, the processor expects.
+# Operands of at least so many bytes are often not in a near cache. Short rows at computed locations are prefetched, as
+# many rows ahead as have LANES_AHEAD lanes together. Longer rows the processor reads ahead by itself.
 FAR_BYTES = 1 << 21
 LONGEST_AWAITED = 256
 LANES_AHEAD = 512
-# Stores at computed places are asked for so many turns of the sweep ahead, if these are computed in few instructions.
+# Stores at computed locations are prefetched this many turns of the sweep ahead, if few instructions compute them.
 TURNS_AHEAD = 32
 MOST_FOR_INDEX = 12
 
 
 class Walk(enum.Enum):
-    """In which order a kernel goes over its elements.
+    """The order in which a kernel goes over its elements.
 
-    ``TILED``: blocks of 16 rows for each vector of lanes, because some operand is contiguous along the last row axis.
-    ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next. ``SWEEP_OUTER``: the
-    sweeps outside and the lanes inside, so that memory is read in order, with accumulators for many lanes in memory;
-    units that are neighbours in a row are done together. Some rows are done together, for each vector of lanes all of
-    them, so that its accumulators stay in registers; or, ``ROW_BY_ROW``, one after the other. ``PIECES``: the body is
-    cut (see `pieces`), and a strip of lanes, or of short rows, goes through one piece after the other.
+    ``TILED``: in blocks of 16 rows, all rows for each vector of lanes, because some operand is contiguous along the
+    last row axis. ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next.
+    ``SWEEP_OUTER``: with the loop over lanes inside the sweeps, so that memory is read in order, and the states of many
+    lanes in memory. Units that are neighbours in a row are done together. So are some rows: each vector of lanes goes
+    through all of them, so that its states stay in registers. ``ROW_BY_ROW``: the same, but one row after the other.
+    ``PIECES``: the body is cut (see `pieces`), and a strip of lanes, or of short rows, goes through one piece after the
+    other.
     """
 
     PLAIN = ""
@@ -74,12 +74,12 @@ class Walk(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CpuSchedule(Schedule):
-    """``transposed`` are the loads of a tiled kernel that read along the rows, ``streamed`` the stores that go past the
-    caches, by number of the instruction. ``awaited`` are the loads of rows at computed places, which are asked for
-    ``ahead`` rows before; in a kernel with sweeps the stores, asked for so many turns of the last sweep before. A unit
-    is a row (``rows`` of them, if several are done together), or a block of ``block`` lanes of one; ``block`` is 0 if
-    lanes are not cut. The chunks of rows are folded by themselves if they are done ``in_chunks``, the
-    parts of sweeps ``in_parts``."""
+    """``transposed`` are the loads of a tiled kernel that read along rows, ``streamed`` the stores that go past the
+    caches, by number of the instruction. ``awaited`` are the loads of rows at computed locations, which are prefetched
+    ``ahead`` rows before they are used; in a kernel with sweeps they are stores, which are prefetched so many turns of
+    the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
+    them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
+    part by part."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -117,7 +117,7 @@ class CpuSchedule(Schedule):
         return {**numbers, "ahead": self.ahead} if self.awaited else numbers
 
     def passes(self, kernel: Kernel) -> list[Pass]:
-        """What is done in each pass over a row, or over a strip of its lanes."""
+        """The passes over a row, or over a strip of its lanes."""
         if self.cut is not None:
             return list(self.cut.pieces)
         worth_saving = is_expensive if self.walk is Walk.SHORT_ROWS else nothing
@@ -127,7 +127,8 @@ class CpuSchedule(Schedule):
         passes = list(enumerate(self.passes(kernel)))
 
         def pass_of(instruction: int) -> int:
-            """The pass that comes right behind an instruction that stands between passes, or has it as a root."""
+            """The first pass that has an instruction as a root, or, for one between passes, the first pass of its
+            stage."""
             stage = kernel.instructions[instruction].stage
             within = [number for number, current in passes if instruction in current.roots]
             return min(within or [number for number, current in passes if current.stage == stage])
@@ -163,7 +164,7 @@ class CpuSchedule(Schedule):
 
 
 def schedule_of(launch: Launch) -> CpuSchedule:
-    """The schedule of a launch: its walk, and pieces of work of about equal size."""
+    """The schedule of a launch: a walk, and units of about equal work."""
     kernel = launch.kernel
     instructions = list(enumerate(kernel.instructions))
     cut = cut_of(launch)
@@ -203,8 +204,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
 
 
 def row_schedule_of(launch: Launch) -> CpuSchedule | None:
-    """A schedule whose units are rows, and which stores what caches hold for good; None if rows have to be done
-    together."""
+    """A schedule whose units are whole rows, without streamed stores, because caches hold the results; None if rows
+    have to be done together."""
     found = schedule_of(launch)
     if found.walk is Walk.TILED or found.walk.sweeps_outside:
         return None
@@ -213,7 +214,7 @@ def row_schedule_of(launch: Launch) -> CpuSchedule | None:
 
 
 def _cost_of_element(kernel: Kernel) -> int:
-    """How many cheap operations the innermost loops have for an element."""
+    """The work for an element of the innermost loops, in cheap operations."""
     inner = [i for i in kernel.instructions if i.varying or i.level is Level.SWEEP]
     return max(1, sum(map(length_of, inner)))
 
@@ -230,7 +231,7 @@ def _block(launch: Launch, walk: Walk, cost: int) -> int:
 
 
 def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
-    """How many lanes a unit may have, so that there are units for many threads."""
+    """The most lanes that a unit may have, so that there are units for many threads."""
     shortest = LANE_BLOCK
     if any(instruction.operation == "scan" for instruction in launch.kernel.instructions):
         shortest = SHORTEST_BLOCK
@@ -243,7 +244,7 @@ def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
 
 
 def _whole_vectors(lanes: int) -> int:
-    """A number of lanes made a multiple of that of a vector."""
+    """``lanes`` rounded up to whole vectors."""
     return -(-lanes // VIRTUAL_LANES) * VIRTUAL_LANES
 
 
@@ -260,12 +261,12 @@ def _walk(launch: Launch) -> Walk:
 
 
 def _goes_row_by_row(launch: Launch) -> bool:
-    """Whether rows that are swept are taken one at a time.
+    """Whether swept rows are done one at a time.
 
-    Values that all lanes of a row share would be computed again for each part of the row. Where an index is found, such
-    as argmin's, each row compares with the result of the row before: rows that are loaded together wait longer for that
-    than one at a time waits for memory. From memory behind the caches, rows that are far apart are read faster one
-    after the other than side by side; scans write them, too, which is so in caches as well.
+    Values that all lanes of a row share would be computed again for each block of lanes. Where an index is found, as by
+    argmin, each row compares with the result of the row before, and with several rows in registers that takes longer
+    than reading them one by one. Rows that are far apart in memory outside of the caches are read faster one after the
+    other than side by side. For scans, which also write them, the same holds in the caches.
     """
     kernel, far = launch.kernel, False
     for i in kernel.instructions:
@@ -278,14 +279,14 @@ def _goes_row_by_row(launch: Launch) -> bool:
 
 
 def _reads_far_apart(load: Instruction, launch: Launch) -> bool:
-    """Whether the rows that would be read together are not one stretch of memory that the caches hold or expect."""
+    """Whether the rows that would be read together are too long for the processor to read ahead."""
     scans = any(instruction.operation == "scan" for instruction in launch.kernel.instructions)
     large = launch.work * load.dtype.size >= STREAM_BYTES
     return (scans or large) and SWEEP_OUTER_ROWS * launch.lane_extent * load.dtype.size >= PAGE
 
 
 def _rows_together(launch: Launch, walk: Walk, cut: BodyCut | None) -> int:
-    """How many rows are done together: those of a tile, or as many as are a strip."""
+    """How many rows are done together: those of a tile, or as many as fill a strip."""
     if walk is Walk.TILED:
         return TILE_ROWS
     if cut is not None and launch.kernel.rows:
@@ -294,8 +295,8 @@ def _rows_together(launch: Launch, walk: Walk, cut: BodyCut | None) -> int:
 
 
 def _row_units(launch: Launch, rows: int) -> int:
-    """Rows that can be done independently, if anything is stored; neighbours along the last axis are done ``rows`` at a
-    time."""
+    """How many units the rows make if they are independent, ``rows`` neighbours along the last axis in each; 0 if
+    nothing is stored."""
     if not launch.has_results:
         return 0
     if rows == 1:
@@ -305,7 +306,7 @@ def _row_units(launch: Launch, rows: int) -> int:
 
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:
-    """Whether a kernel is one pass that folds or scans contiguous rows elementwise."""
+    """Whether a kernel is a single pass that folds or scans contiguous rows element by element."""
     operations = {instruction.operation for instruction in kernel.instructions}
     scans = "scan" in operations
     if sum(bool(found.roots) for found in passes_of(kernel)) > 1:
@@ -321,7 +322,7 @@ def _folds_rows_of_memory(kernel: Kernel) -> bool:
 
 
 def _scatters_rows(kernel: Kernel) -> bool:
-    """Whether a kernel only writes rows at computed places, one after the other."""
+    """Whether a kernel only writes rows, one after the other, at computed locations."""
     for instruction in kernel.instructions:
         access = instruction.access
         if instruction.operation in ("reduce", "scan"):
@@ -335,8 +336,8 @@ def _scatters_rows(kernel: Kernel) -> bool:
 
 
 def _reads_far_rows(instruction: Instruction, kernel: Kernel) -> bool:
-    """Whether contiguous lanes are read at a place that is computed for each row, in memory that near caches cannot
-    hold."""
+    """Whether an instruction loads contiguous lanes at a location that is computed for each row, from an operand that
+    near caches cannot hold."""
     access = instruction.access
     if instruction.operation != "load" or access is None or not access.computed or kernel.sweeps:
         return False
@@ -346,8 +347,8 @@ def _reads_far_rows(instruction: Instruction, kernel: Kernel) -> bool:
 
 
 def _writes_far(number: int, kernel: Kernel) -> bool:
-    """Whether a store is at a place that is computed for each turn of a sweep, in memory that near caches cannot hold.
-    What an addition reads there is asked for in time by the processor, but not what is only written."""
+    """Whether a store is at a location that is computed for each turn of a sweep, in memory that near caches cannot
+    hold. A store that adds is not meant: the processor executes its load early, but a plain store has none."""
     instruction = kernel.instructions[number]
     access = instruction.access
     if instruction.operation != "store" or access is None or not access.computed or kernel.lane == "reduced":
@@ -359,7 +360,7 @@ def _writes_far(number: int, kernel: Kernel) -> bool:
 
 
 def needed_for_index(kernel: Kernel, number: int) -> list[int]:
-    """What the location of an access is computed of, in order."""
+    """The instructions from which the location of an access is computed, in order."""
     access = kernel.instructions[number].access
     assert access is not None
     found: set[int] = set()
@@ -373,7 +374,7 @@ def needed_for_index(kernel: Kernel, number: int) -> list[int]:
 
 
 def _reads_along_rows(instruction: Instruction) -> bool:
-    """Whether neighbours in memory are on neighbouring rows instead of lanes."""
+    """Whether neighbours in memory are in neighbouring rows, not lanes."""
     access = instruction.access
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
@@ -381,9 +382,10 @@ def _reads_along_rows(instruction: Instruction) -> bool:
 
 
 def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
-    """Whether a store goes past the caches, as they could not hold all of it: memory then need not be read first.
+    """Whether a store goes past the caches, because they could not hold the array. Then memory need not be read before
+    it is written.
 
-    Vectors of lanes that begin at the end of a row are not aligned.
+    A backward walk over a row is excluded: its vectors begin at the end of the row, so they are not aligned.
     """
     access = instruction.access
     if instruction.operation != "store" or access is None or access.computed:

@@ -1,7 +1,7 @@
-"""How many vectors of lanes a piece of a kernel takes at a time.
+"""How many vectors of lanes a piece of a kernel does at a time.
 
-Where each operation waits for the one before, the processor has nothing to do meanwhile, unless operations on other
-vectors stand next to them in the code: it does not look ahead far enough to find those of the next turn of the loop.
+If each operation needs the result of the one before, the processor is idle most of the time, unless operations on other
+vectors are beside them in the code: it does not look ahead far enough to find those of the next turn of the loop.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
 
 MOST_VECTORS = 4
-"""LLVM needs four times as long for four times the instructions."""
+"""For four times as many instructions, LLVM takes four times as long."""
 
 LONGEST_REGISTER = 64
-"""Bytes. A vector takes several shorter ones, on which operations are independent."""
+"""Bytes of the longest register. On processors with shorter ones, a vector takes several, whose operations are
+independent."""
 
 IN_FLIGHT = 8
-"""So many operations at once keep a processor busy: two units that give results after four cycles."""
+"""How many operations in flight keep a processor busy: two units that give results after four cycles."""
 
 
 def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
-    """The vectors that a piece takes at a time: more than one only of cheap operations, of which few are independent,
-    and if all their values fit the registers."""
+    """How many vectors a piece does at a time. It is more than one only if all operations are cheap, few of them are
+    independent, and all values fit the registers."""
     instructions = kernel.instructions
     computed = [number for number in piece.computed if instructions[number].varying]
     operations = [number for number in computed if instructions[number].operation == "apply"]
@@ -49,7 +50,7 @@ def _is_cheap(instruction: Instruction) -> bool:
 
 
 def _longest_chain(kernel: Kernel, computed: Sequence[int]) -> int:
-    """The operations that wait for each other."""
+    """The length of the longest chain of operations that depend on each other."""
     depth: dict[int, int] = {}
     for number in computed:
         instruction = kernel.instructions[number]
@@ -59,7 +60,7 @@ def _longest_chain(kernel: Kernel, computed: Sequence[int]) -> int:
 
 
 def _most_alive(kernel: Kernel, piece: Pass, computed: Sequence[int], register_bytes: int) -> int:
-    """How many registers of so many bytes the values of one vector take where most of them are needed later."""
+    """The most registers of ``register_bytes`` that values of one vector need at the same time."""
     last: dict[int, int] = {}
     for number in computed:
         last.update(dict.fromkeys(kernel.instructions[number].sources, number))

@@ -1,1 +1,1 @@
-"""Fourier transforms on the CPU: generated stages, one after the other, on rows or on 16 transforms at once."""
+"""Fourier transforms on the CPU: generated stages, which process one row or several transforms side by side."""

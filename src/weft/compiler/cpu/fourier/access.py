@@ -1,6 +1,6 @@
 """Where the stages of a Fourier transform read and write complex numbers.
 
-Between stages numbers are in planes of a buffer: all real parts, then all imaginary parts. In arrays they are
+Between stages, numbers are in the two planes of a buffer: all real parts, then all imaginary parts. In arrays they are
 interleaved, or pairs of rows of real numbers.
 """
 
@@ -20,8 +20,9 @@ FIELDS = (
     *("count", "outer", "inner", "in_outer", "in_inner", "in_next", "out_outer", "out_inner", "out_next"),
     *("in_ahead", "out_ahead"),
 )
-"""The numbers of a stage: its function; the buffers that it goes between (0 is the array); where parts of complex
-numbers begin; tables; the bits of a factor; how often its loops run, and the bytes from one turn to the next."""
+"""The numbers of a stage: its function; its source and target (0 is the array, 1 and 2 are buffers); where the parts of
+complex numbers begin; two tables; the bits of a scale; how often its loops run; the distances in bytes from one turn to
+the next; and how many bytes ahead it prefetches."""
 
 FLOAT, COMPLEX, LINE = 4, 8, 64
 FIELD = {name: number for number, name in enumerate(FIELDS)}
@@ -32,9 +33,10 @@ PARAMETERS = "ptr %numbers, ptr %from, ptr %to, i64 %lanes, i64 %first"
 class ComplexAccess:
     """How complex numbers of neighbouring lanes are stored.
 
-    ``kind`` is ``"planes"``; ``"row"``, interleaved in an array; ``"columns"``, the same, of which only so many exist
-    as there are lanes to compute; or ``"pairs"``, real parts in one row and imaginary ones in the next. ``swapped``
-    exchanges real and imaginary parts, which makes a transform its inverse. ``scaled`` multiplies by a factor.
+    ``kind`` is ``"planes"``; ``"row"``, interleaved in an array; ``"columns"``, the same, where only the lanes that are
+    computed exist in memory; or ``"pairs"``, real parts in one row and imaginary ones in the next. ``swapped``
+    exchanges real and imaginary parts, which turns a transform into its inverse. ``scaled`` multiplies by a factor.
+    ``ahead`` prefetches.
     """
 
     kind: str
@@ -48,7 +50,7 @@ class ComplexAccess:
 
     @property
     def bytes(self) -> int:
-        """From lane to lane."""
+        """The distance from lane to lane."""
         return COMPLEX if self.kind in ("row", "columns") else FLOAT
 
 
@@ -56,7 +58,7 @@ PLANES = ComplexAccess("planes")
 
 
 class StageWriter(Integers):
-    """Writes the function of a stage: an emitter, lanes, and the numbers of the stage."""
+    """Writes the function of a stage."""
 
     def __init__(self, width: int) -> None:
         super().__init__(Emitter())
@@ -75,7 +77,7 @@ class StageWriter(Integers):
         return [self.field(name) for name in names]
 
     def parts(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Where real and imaginary parts begin, of what is read and of what is written."""
+        """Where real and imaginary parts begin, in the source and in the target."""
         in_real, in_imag, out_real, out_imag = self.numbers("in_real", "in_imag", "out_real", "out_imag")
         return (in_real, in_imag), (out_real, out_imag)
 
@@ -83,7 +85,7 @@ class StageWriter(Integers):
         return self.e.assign(f"inttoptr i64 {self.field(name)} to ptr")
 
     def prepare(self, source: ComplexAccess, sink: ComplexAccess) -> None:
-        """What loads and stores need before the loops begin."""
+        """Write what loads and stores need before the loops."""
         if sink.scaled:
             bits = self.e.assign(f"trunc i64 {self.field('scale')} to i32")
             scale = Value(self.scalar, self.e.assign(f"bitcast i32 {bits} to float"), dtypes.float32)
@@ -107,7 +109,7 @@ class StageWriter(Integers):
         return self.e.assign(f"icmp slt {type_} <{numbers}>, {all_lanes}")
 
     def vector(self, pointer: str, mask: str | None = None, width: int = 0) -> str:
-        """As many floats as there are lanes, or ``width``; zero outside of a mask."""
+        """A vector of floats, of ``width`` or one for each lane; zeros outside of a mask."""
         width = width or self.width
         type_ = f"<{width} x float>"
         if mask is None:
@@ -132,20 +134,20 @@ class StageWriter(Integers):
         return Value(self.L, register, dtypes.float32)
 
     def shuffled(self, left: str, right: str, lanes: list[int], width: int = 0) -> str:
-        """The chosen lanes of two vectors of ``width``."""
+        """A vector of the chosen ``lanes`` of two vectors of ``width``."""
         width = width or self.width
         type_ = f"<{width} x float>"
         chosen = ", ".join([f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in lanes])
         return self.e.assign(f"shufflevector {type_} {left}, {type_} {right}, <{len(lanes)} x i32> <{chosen}>")
 
     def splat(self, pointer: str) -> Value:
-        """A float in all lanes."""
+        """A float from memory, in all lanes."""
         loaded = self.e.assign(f"load float, ptr {pointer}, align 4")
         return self.L.splat(Value(self.scalar, loaded, dtypes.float32))
 
     def ask_ahead(self, direction: str, pointer: str, size: int, alone: bool) -> None:
-        """Ask for the cache lines of ``size`` bytes that will be read or written soon; also for the one that they end
-        in, if nothing behind them is asked for (``alone``)."""
+        """Prefetch the cache lines of ``size`` bytes that will be read or written soon. If what follows them is not
+        prefetched (``alone``), this includes the line that the last byte is in."""
         if direction not in self._ahead:
             return
         self.e.declarations["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
@@ -155,8 +157,8 @@ class StageWriter(Integers):
             self.e.emit(f"call void @llvm.prefetch.p0(ptr {target}, i32 {int(direction == 'out')}, i32 3, i32 1)")
 
     def load(self, access: ComplexAccess, pointer: str, parts: tuple[str, str], reverse: bool = False) -> Pair:
-        """Complex numbers at an address; ``parts`` are the distances to real and imaginary parts, unless they are
-        interleaved. ``reverse`` takes them from the last lane to the first."""
+        """Complex numbers from an address. ``parts`` are the distances to real and imaginary parts, unless they are
+        interleaved. With ``reverse``, the order of the lanes is reversed."""
         if access.kind in ("row", "columns"):
             self.ask_ahead("in", pointer, self.width * COMPLEX, access.kind == "columns")
             width = 2 * self.width
@@ -179,7 +181,7 @@ class StageWriter(Integers):
         return self.value(real), self.value(imag)
 
     def scaled(self, value: Value) -> Value:
-        """A value times the factor of the stage, if it has one."""
+        """A value times the scale of the stage, if it has one."""
         return value if self._scale is None else value * self._scale
 
     def scalar_value(self, register: str) -> Value:

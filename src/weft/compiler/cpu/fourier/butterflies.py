@@ -1,6 +1,6 @@
 """Fourier transforms of a few complex numbers, as formulas on lanes.
 
-A complex number is a pair of real values. Products are fused with additions where a formula says so, and nowhere else.
+A complex number is a pair of real values. A product and a sum are fused only where a formula calls ``fma``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Pair = tuple[Any, Any]
 
 
 def butterfly(L: Any, x: Sequence[Pair]) -> list[Pair]:
-    """The transform of as many numbers as a radix says: ``y[k] = sum(x[j] * exp(-2 pi i j k / n))``."""
+    """The transform of ``n`` numbers, where ``n`` is a radix: ``y[k] = sum(x[j] * exp(-2 pi i j k / n))``."""
     count = len(x)
     if count == 2:
         return [added(x[0], x[1]), subtracted(x[0], x[1])]
@@ -29,10 +29,10 @@ def butterfly(L: Any, x: Sequence[Pair]) -> list[Pair]:
 
 
 def in_turn(L: Any, count: int, number: Callable[[int], Pair]) -> Iterator[tuple[int, Pair]]:
-    """The results of a `butterfly` and their places, each as soon as it is known, of numbers that are asked for when
-    they are needed: so that few are in registers at once.
+    """The results of a `butterfly` with their positions, each as soon as it is known. Inputs are read with ``number``
+    when they are needed, so that few numbers are in registers at once.
 
-    Transforms of some numbers, roots of unity, transforms of the others (Cooley and Tukey, 1965).
+    It transforms some of the numbers, multiplies by roots of unity, and transforms again (Cooley and Tukey, 1965).
     """
     first = _first_factor(count)
     if first is None:
@@ -47,7 +47,7 @@ def in_turn(L: Any, count: int, number: Callable[[int], Pair]) -> Iterator[tuple
 
 
 def _first_factor(count: int) -> int | None:
-    """The numbers that are transformed first, if a radix is not transformed at once."""
+    """How many numbers are transformed first, if the radix is a product; None if all are transformed at once."""
     return next((first for first in (4, 3, 2) if count % first == 0 and count > max(first, 4)), None)
 
 
@@ -60,7 +60,7 @@ def subtracted(x: Pair, y: Pair) -> Pair:
 
 
 def times(L: Any, x: Pair, real: Any, imag: Any) -> Pair:
-    """A product of complex numbers."""
+    """The product of two complex numbers."""
     return L.fma(x[0], real, -(x[1] * imag)), L.fma(x[0], imag, x[1] * real)
 
 
@@ -89,7 +89,7 @@ def _turned(L: Any, x: Pair, numerator: int, count: int) -> Pair:
 
 
 def _odd(L: Any, x: Sequence[Pair]) -> list[Pair]:
-    """An odd number of elements: sums and differences of those that have conjugate roots."""
+    """The transform of an odd count of numbers, from sums and differences of those with conjugate roots."""
     count, half = len(x), (len(x) + 1) // 2
     sums = [added(x[j], x[-j]) for j in range(1, half)]
     differences = [subtracted(x[j], x[-j]) for j in range(1, half)]

@@ -1,7 +1,7 @@
-"""What comes before, between and after the passes of a Fourier transform, in generated code.
+"""Stages before, between and after the passes of a Fourier transform, in generated code.
 
-Rows of an array are brought into lanes and back; the transform of half the length becomes that of real numbers; and
-numbers are multiplied by tables, for lengths that are computed as convolutions.
+Some bring rows of an array into lanes and back. Some make the transform of real numbers from a complex one of half the
+length. Some multiply by tables, for lengths whose transforms are computed as convolutions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from weft.primitives.fourier_lengths import FINE
 
 
 def load_rows(name: str, source: ComplexAccess, width: int) -> str:
-    """Bring ``inner`` complex numbers of each of ``%lanes`` rows into planes, one row in each lane. Rows are
-    ``in_next`` bytes apart; lanes without a row get the last one."""
+    """A stage that reads ``inner`` complex numbers of each of ``%lanes`` rows into planes, one row into each lane. Rows
+    are ``in_next`` bytes apart. Lanes without a row get the last one."""
     w = StageWriter(width)
     w.prepare(source, PLANES)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
@@ -41,11 +41,11 @@ def load_rows(name: str, source: ComplexAccess, width: int) -> str:
 
 
 def load_blocks(name: str, width: int) -> str:
-    """Bring numbers from the first half of a long transform to the second one: into lanes, times roots of unity.
+    """A stage between the two halves of a long transform: it transposes numbers and multiplies them by roots of unity.
 
-    Memory has blocks of as many ``j`` as there are lanes, ``in_next`` bytes apart. In each the numbers for all ``k``
-    are vectors of these ``j``, all real before all imaginary parts. Lanes become ``k``, from ``%first`` on, and each of
-    ``inner`` ``j`` one vector. See `split_of`.
+    Memory has blocks, ``in_next`` bytes apart, each for as many ``j`` as there are lanes. A block holds for each ``k``
+    a vector of these ``j``, all real parts before all imaginary parts. In the result, lanes are ``k``, from ``%first``
+    on, and each of ``inner`` ``j`` is a vector. See `split_of`.
     """
     w = StageWriter(width)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
@@ -71,7 +71,8 @@ def load_blocks(name: str, width: int) -> str:
 
 
 def store_rows(name: str, sink: ComplexAccess, width: int) -> str:
-    """Bring ``inner`` complex numbers of each lane of planes into ``%lanes`` rows, ``out_next`` bytes apart."""
+    """A stage that writes ``inner`` complex numbers of each lane from planes to ``%lanes`` rows, ``out_next`` bytes
+    apart."""
     w = StageWriter(width)
     w.prepare(PLANES, sink)
     inner, in_next, out_next = w.numbers("inner", "in_next", "out_next")
@@ -103,15 +104,16 @@ def _row_pointers(w: StageWriter, start: str, step: str) -> list[str]:
 
 
 def _below(w: StageWriter, count: str, first: str) -> str:
-    """Which lanes, counted from ``first``, are below ``count``."""
+    """The mask of the lanes, counted from ``first``, that are below ``count``."""
     return w.below(w.e.assign(f"trunc i64 {w.e.assign(f'sub i64 {count}, {first}')} to i32"), w.width)
 
 
 def product(name: str, rows: bool, source: ComplexAccess, sink: ComplexAccess, width: int) -> str:
-    """Multiply ``inner`` complex numbers by those of a table, and write zeros behind them up to ``outer``.
+    """A stage that multiplies ``inner`` complex numbers by those of a table, and writes zeros behind them up to
+    ``outer``.
 
-    In ``rows`` lanes are neighbours, and the table has all real parts before all imaginary ones; else each number is
-    one vector of lanes.
+    If ``rows``, lanes are neighbours in a row, and the table has all real parts before all imaginary ones; else each
+    number is a vector of lanes.
     """
     w = StageWriter(width)
     w.prepare(source, sink)
@@ -132,7 +134,7 @@ def product(name: str, rows: bool, source: ComplexAccess, sink: ComplexAccess, w
 
 
 def factor_of(w: StageWriter, rows: bool, real: str, imag: str, index: str) -> Pair:
-    """Complex numbers of a table in planes: neighbours, or one for all lanes."""
+    """Complex numbers of a table in planes: neighbours if ``rows``, else one number in all lanes."""
     pointers = [w.moved(part, w.multiply(index, FLOAT)) for part in (real, imag)]
     if rows:
         return w.value(w.vector(pointers[0])), w.value(w.vector(pointers[1]))
@@ -140,10 +142,11 @@ def factor_of(w: StageWriter, rows: bool, real: str, imag: str, index: str) -> P
 
 
 def halves_to_real(name: str, rows: bool, sink: ComplexAccess, width: int) -> str:
-    """From the transform ``z`` of ``inner`` pairs of real numbers to the first half of the transform of all of them.
+    """A stage from the transform ``z`` of ``inner`` pairs of real numbers to the first half of the transform of all of
+    them.
 
-    With ``h`` pairs, ``x[k] = (z[k] + conj(z[h - k])) / 2 - i exp(-pi i k / h) (z[k] - conj(z[h - k])) / 2`` where
-    ``z[h]`` is ``z[0]``, which is written there first. The table has the halves of the roots.
+    With ``h`` pairs, ``x[k] = (z[k] + conj(z[h - k])) / 2 - i exp(-pi i k / h) (z[k] - conj(z[h - k])) / 2``, where
+    ``z[h]`` is ``z[0]``, which is copied there first. The table has the roots divided by two.
     """
     w = StageWriter(width)
     w.prepare(PLANES, sink)
@@ -162,7 +165,7 @@ def halves_to_real(name: str, rows: bool, sink: ComplexAccess, width: int) -> st
 
 
 def _copy_first(w: StageWriter, parts: tuple[str, str], end: str, rows: bool) -> None:
-    """Write the first numbers of planes behind the last ones."""
+    """Copy the first number behind the last one."""
     for part in parts:
         start = w.moved("%from", part)
         if rows:
@@ -183,10 +186,10 @@ def mirrored(
 
 
 def real_to_halves(name: str, rows: bool, source: ComplexAccess, width: int) -> str:
-    """From the first half of a transform to numbers whose inverse transform has all real numbers as its pairs.
+    """A stage from the first half of a transform to numbers whose inverse transform has the real numbers as its pairs.
 
     ``z[k] = x[k] + conj(x[h - k]) + i exp(pi i k / h) (x[k] - conj(x[h - k]))``, where the imaginary parts of ``x[0]``
-    and ``x[h]`` count as zero.
+    and ``x[h]`` are taken as zero.
     """
     w = StageWriter(width)
     w.prepare(source, PLANES)
@@ -206,7 +209,7 @@ def real_to_halves(name: str, rows: bool, source: ComplexAccess, width: int) -> 
 def _first_of_halves(
     w: StageWriter, source: ComplexAccess, parts: tuple[tuple[str, str], tuple[str, str]], end: str, rows: bool
 ) -> None:
-    """``z[0]``, whose imaginary parts count as zero."""
+    """Write ``z[0]``, made from numbers whose imaginary parts are taken as zero."""
     in_parts, out_parts = parts
     ends = ["%from", w.moved("%from", end)]
     if rows:

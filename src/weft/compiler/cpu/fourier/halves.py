@@ -1,4 +1,4 @@
-"""How the transform of real numbers and that of half as many complex ones are made of each other, on lanes."""
+"""Formulas between the transform of real numbers and that of half as many complex ones, on lanes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.compiler.cpu.fourier.butterflies import Pair
 
 
 def real_of_half(L: Any, left: Pair, right: Pair, factor: Pair) -> Pair:
-    """``x[k]`` of `ends.halves_to_real`, of ``z[k]``, ``z[h - k]`` and half of a root."""
+    """``x[k]`` of `ends.halves_to_real`, from ``z[k]``, ``z[h - k]`` and half of a root."""
     half = L.coerce(0.5, left[0].dtype)
     real, imaginary = left[0] + right[0], left[1] - right[1]
     turned = left[1] + right[1], right[0] - left[0]
@@ -19,7 +19,7 @@ def real_of_half(L: Any, left: Pair, right: Pair, factor: Pair) -> Pair:
 
 
 def half_of_whole(L: Any, left: Pair, right: Pair, factor: Pair) -> tuple[Pair, Pair]:
-    """``z[k]`` of `ends.real_to_halves`, of ``x[k]``, ``x[h - k]`` and a root; and what it is if both are real."""
+    """``z[k]`` of `ends.real_to_halves`, from ``x[k]``, ``x[h - k]`` and a root; and its value if both are real."""
     plus, minus = (left[0] + right[0], left[1] - right[1]), (left[0] - right[0], left[1] + right[1])
     cosine, sine = factor
     result = (

@@ -1,8 +1,8 @@
-"""Long rows as steps of a plan: each step shares one row among threads.
+"""Transforms of long rows as several steps of a plan; in each step, threads share one row.
 
-A long row of complex numbers is a matrix, whose columns are transformed in one step and whose rows in the next; see
-`split_of`. Real numbers take one step more, before or behind; lengths that are computed as convolutions take two such
-transforms, and steps that multiply.
+A long row of complex numbers is treated as a matrix, whose columns are transformed in one step and whose rows in the
+next; see `split_of`. Real numbers take one more step, before or after. Lengths that are computed as convolutions take
+two such transforms, and steps that multiply.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from weft.runtime.memory import contiguous_strides
 
 
 class Rows(NamedTuple):
-    """Rows of complex numbers in memory: slot and offset of the first one, and the bytes from one to the next along
-    each further axis."""
+    """Rows of complex numbers in memory: slot and offset of the first one, and the strides in bytes along all axes but
+    that of the transform."""
 
     start: tuple[int, int]
     steps: tuple[int, ...]
 
 
 class _TransformCall:
-    """The rows of operand and result of a call, and what it takes of its scratch memory."""
+    """The rows of operand and result of a call, and its scratch memory."""
 
     def __init__(self, call: RoutineCall) -> None:
         (source,), (target,) = call.operands, call.results
@@ -43,7 +43,7 @@ class _TransformCall:
         self._between: Rows | None = None
 
     def taken(self, size: int) -> Rows:
-        """Rows of ``size`` bytes in scratch memory."""
+        """Take scratch memory for rows of ``size`` bytes."""
         slot, offset = self.scratch
         self.scratch = slot, offset + prod(self.extents) * size
         return Rows((slot, offset), tuple([step * size for step in contiguous_strides(tuple(self.extents))]))
@@ -62,7 +62,7 @@ class _TransformCall:
         accesses: tuple[ComplexAccess, ComplexAccess],
         scale: float,
     ) -> list[RoutineStep]:
-        """Both steps of complex transforms."""
+        """The two steps of a complex transform."""
         first, second = split
         width = vector_width()
         between = self._between = self._between or self.taken(between_bytes(split))
@@ -92,7 +92,7 @@ class _TransformCall:
         return self.parts(ends, count, stages)
 
     def parts(self, ends: tuple[Rows, Rows], count: int, stages: Stages) -> RoutineStep:
-        """The step that goes over ``count`` numbers of each row."""
+        """A step over ``count`` numbers of each row, in parts that threads share."""
         return self.walk(*ends, Axis(count, 0, 0), in_parts=True).step(stages, self.scratch, count * prod(self.extents))
 
 

@@ -1,7 +1,7 @@
-"""What comes before and after the passes of long transforms, in generated code.
+"""Stages before and after the passes of long transforms, in generated code.
 
-A call does a part of a row, which threads share: ``%lanes`` numbers, a multiple of those of a vector, from ``%first``
-on.
+Threads share the parts of a row. A call does one part: ``%lanes`` numbers, a multiple of the lanes of a vector, from
+``%first`` on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from weft.compiler.cpu.fourier.ends import factor_of, mirrored
 from weft.compiler.cpu.fourier.halves import half_of_whole, real_of_half
 
 PART = 4096
-"""Numbers of a part."""
+"""How many numbers a part has."""
 
 _ROW = ComplexAccess("row")
 _TOGETHER = ("0", "0")
 
 
 def product(name: str, source: ComplexAccess, sink: ComplexAccess, width: int) -> str:
-    """Multiply numbers by those of a table, which has ``inner`` of them, all real before all imaginary parts."""
+    """Multiply numbers by those of a table of ``inner`` numbers, which has all real parts before all imaginary
+    parts."""
     w = StageWriter(width)
     w.prepare(source, sink)
     real = w.table()
@@ -35,7 +36,7 @@ def product(name: str, source: ComplexAccess, sink: ComplexAccess, width: int) -
 
 
 def zeros(name: str, width: int) -> str:
-    """Write zeros behind ``inner`` numbers."""
+    """Write zeros behind the first ``inner`` numbers."""
     w = StageWriter(width)
     w.prepare(_ROW, _ROW)
     zero = w.L.constant(0.0, dtypes.float32)
@@ -46,7 +47,7 @@ def zeros(name: str, width: int) -> str:
 
 
 def halves_to_real(name: str, sink: ComplexAccess, width: int) -> str:
-    """See `ends.halves_to_real`. All parts write ``z[h]``, and all write the same."""
+    """See `ends.halves_to_real`. All parts write ``z[h]``, with the same value."""
     w = StageWriter(width)
     w.prepare(_ROW, sink)
     inner = w.field("inner")
@@ -74,7 +75,7 @@ def real_to_halves(name: str, sink: ComplexAccess, width: int) -> str:
 
 
 def _numbers(w: StageWriter, index: str, inner: str) -> tuple[Pair, Pair, Pair]:
-    """The numbers from ``index`` on, their mirror images, and those of the table."""
+    """The numbers from ``index`` on, their mirror images, and the numbers of the table."""
     table = w.table()
     imag = w.moved(table, w.multiply(w.add(inner, 1), FLOAT))
     left, right = mirrored(w, _ROW, _TOGETHER, index, inner, str(COMPLEX), True)

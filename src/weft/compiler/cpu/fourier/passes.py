@@ -3,7 +3,7 @@
 Each pass splits transforms of ``n`` numbers into ``radix`` times as many of ``n / radix``. With ``s`` of them so far,
 it reads the numbers at ``u``, ``u + s * n / radix``, ... for each ``u = q + s * p``, transforms them, multiplies by
 roots of unity that depend on ``p``, and writes them to ``q + s * radix * p``, ``q + s * (radix * p + 1)``, ... The last
-pass leaves all in order. (P. N. Swarztrauber, FFT algorithms for vector computers, 1984.)
+pass leaves all results in order. (P. N. Swarztrauber, FFT algorithms for vector computers, 1984.)
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, in_turn, time
 
 
 def lanes_pass(name: str, radix: int, source: ComplexAccess, sink: ComplexAccess, turned: bool, width: int) -> str:
-    """A pass in which neighbouring lanes are neighbouring ``q``, at least as many as there are lanes.
+    """A pass for at least as many ``q`` as there are lanes: neighbouring lanes have neighbouring ``q``.
 
-    From planes to planes the inner loop goes over ``count`` of them, the last turn over some once more; else it is one
-    turn over the lanes that exist. Without ``turned`` there are no roots to multiply by.
+    From planes to planes the inner loop goes over ``count`` of them, and its last turn may repeat some; else a call
+    does only the lanes that exist. Without ``turned`` there are no roots to multiply by.
     """
     w = StageWriter(width)
     w.prepare(source, sink)
@@ -50,7 +50,7 @@ def _load_at(w: StageWriter, source: ComplexAccess, first: str, step: str, parts
 
 
 def _roots_of_all(w: StageWriter, table: str, p: str, radix: int) -> list[Pair]:
-    """The roots of unity of one ``p``, which all lanes share."""
+    """The roots of unity of one ``p``, the same for all lanes."""
     pointer = w.moved(table, w.multiply(p, (radix - 1) * COMPLEX))
     roots = []
     for _ in range(radix - 1):
@@ -60,7 +60,7 @@ def _roots_of_all(w: StageWriter, table: str, p: str, radix: int) -> list[Pair]:
 
 
 def spread_width(block: int, width: int) -> int:
-    """How many lanes of a vector are used where ``q`` takes ``block`` values: whole blocks."""
+    """How many lanes of a vector are used if ``q`` takes ``block`` values: a multiple of ``block``."""
     return width // block * block
 
 
@@ -68,7 +68,7 @@ def spread_pass(name: str, radix: int, block: int, source: ComplexAccess, width:
     """A pass to planes in which ``q`` takes only ``block`` values, fewer than there are lanes: lanes are neighbouring
     ``u``, and results are put in order by shuffles.
 
-    Planes have room for a vector behind their last element: what is written there is overwritten or never read.
+    Planes have room for a vector behind their last element: what a pass writes there is overwritten or never read.
     """
     w = StageWriter(width)
     w.prepare(source, PLANES)
@@ -103,7 +103,7 @@ def spread_pass(name: str, radix: int, block: int, source: ComplexAccess, width:
 
 
 def in_order(w: StageWriter, vectors: list[str], block: int, used: int) -> list[str]:
-    """Blocks of lanes of several vectors, of each one in turn, as neighbours."""
+    """Blocks of lanes of several vectors, one block of each vector in turn, in the order in which they are stored."""
     count = len(vectors)
     if count == 1:
         return vectors
@@ -119,7 +119,7 @@ def in_order(w: StageWriter, vectors: list[str], block: int, used: int) -> list[
 
 
 def _interleaved(w: StageWriter, left: str, right: str, block: int) -> list[str]:
-    """Blocks of lanes of two vectors in turn."""
+    """Blocks of lanes, taken from two vectors in turn."""
     lanes = [
         start + part * w.width + lane for start in range(0, w.width, block) for part in (0, 1) for lane in range(block)
     ]
@@ -127,7 +127,7 @@ def _interleaved(w: StageWriter, left: str, right: str, block: int) -> list[str]
 
 
 def _gathered(w: StageWriter, vectors: list[str], sources: list[tuple[int, int]]) -> str:
-    """A vector of lanes of several vectors."""
+    """A vector of chosen lanes of several vectors."""
     sources = sources + [sources[-1]] * (w.width - len(sources))
     first = sources[0][0]
     result = w.shuffled(vectors[first], "poison", [lane if vector == first else -1 for vector, lane in sources])

@@ -1,9 +1,9 @@
-"""Both passes of Fourier transforms of short rows, of which several share a vector, in generated code.
+"""The two passes of Fourier transforms of short rows, in generated code. Several rows share a vector.
 
-With a length of ``radix * rest``, the first pass has ``rest`` neighbours of each row in its lanes, the second ``radix``
-of them; both numbers divide the lanes of a vector. Between the passes the rows stand one behind the other in planes.
-Transforms of real numbers are complex ones of half the length; what makes one of the other is done in registers, in the
-second pass, or in the first one of the inverse transform.
+For a length of ``radix * rest``, the lanes of the first pass are ``rest`` neighbours of each row, those of the second
+one ``radix`` neighbours; both numbers divide the number of lanes. Between the passes, the rows follow each other in
+planes. Transforms of real numbers are complex ones of half the length; they are converted in registers, in the second
+pass, or in the first pass of the inverse transform.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Store = Callable[[Iterator[tuple[int, Pair]], list[str]], None]
 
 
 def first_pass(name: str, radix: int, rest: int, source: ComplexAccess, width: int) -> str:
-    """From ``%lanes`` rows, ``in_next`` bytes apart, to planes. The table has the roots of all lanes."""
+    """From ``%lanes`` rows, ``in_next`` bytes apart, to planes. The table has a root for each lane."""
     w = StageWriter(width)
     w.prepare(source, PLANES)
 
@@ -42,7 +42,7 @@ def first_pass_of_halves(name: str, radix: int, rest: int, source: ComplexAccess
         left = _neighbours(w, rows, k * rest, rest)
         right = _neighbours(w, rows, (radix - 1 - k) * rest + 1, rest, reverse=True)
         result, ends = half_of_whole(w.L, left, right, _factors(w, halves, k))
-        if k == 0:  # what stands for itself has no imaginary part
+        if k == 0:  # a number that is its own mirror image has no imaginary part
             lanes = [lane + width * (lane % rest == 0) for lane in range(width)]
             result = _blended(w, result, ends, lanes)
         return result[1], result[0]
@@ -134,7 +134,7 @@ def _swapped(access: ComplexAccess, pair: Pair) -> Pair:
 
 
 def _neighbours(w: StageWriter, rows: list[str], start: int, count: int, reverse: bool = False) -> Pair:
-    """So many complex numbers of each row as one vector; ``reverse`` takes those of each row backwards."""
+    """A vector of ``count`` complex numbers of each row; with ``reverse``, those of each row are in reverse order."""
     pointers = [w.moved(row, start * COMPLEX) for row in rows]
     for pointer in pointers:
         w.ask_ahead("in", pointer, count * COMPLEX, False)
@@ -147,7 +147,7 @@ def _neighbours(w: StageWriter, rows: list[str], start: int, count: int, reverse
 
 
 def _store_neighbours(w: StageWriter, rows: list[str], start: int, count: int, pair: Pair) -> None:
-    """Write a vector of so many complex numbers of each row."""
+    """Write a vector of ``count`` complex numbers of each row."""
     real, imag = [w.scaled(part).name for part in pair]
     whole = w.shuffled(real, imag, [lane + part * w.width for lane in range(w.width) for part in (0, 1)])
     for number, row in enumerate(rows):
@@ -158,13 +158,13 @@ def _store_neighbours(w: StageWriter, rows: list[str], start: int, count: int, p
 
 
 def _factors(w: StageWriter, table: str, position: int) -> Pair:
-    """Complex numbers of a table that has those of all lanes, real before imaginary parts, for each position."""
+    """Complex numbers, one for each lane, from a position of a table that has real before imaginary parts."""
     pointer = w.moved(table, position * 2 * w.width * FLOAT)
     return w.value(w.vector(pointer)), w.value(w.vector(w.moved(pointer, w.width * FLOAT)))
 
 
 def _mirrored(w: StageWriter, numbers: list[Pair], k: int, block: int) -> Pair:
-    """The numbers at ``length - index`` for those with ``index = q + block * k``, ``q`` from lane to lane."""
+    """The numbers at ``length - index`` for ``index = q + block * k``, where ``q`` counts along lanes."""
     others, first = numbers[len(numbers) - 1 - k], numbers[-k % len(numbers)]
     lanes = [lane + block - 2 * (lane % block) if lane % block else lane + w.width for lane in range(w.width)]
     return _blended(w, others, first, lanes)
@@ -176,7 +176,7 @@ def _blended(w: StageWriter, left: Pair, right: Pair, lanes: list[int]) -> Pair:
 
 
 def _joined(w: StageWriter, pieces: list[str], width: int) -> str:
-    """Vectors of ``width``, a power of two of them, one behind the other."""
+    """Several vectors of ``width``, a power of two of them, joined to one."""
     while len(pieces) > 1:
         lanes = list(range(2 * width))
         pieces = [w.shuffled(left, right, lanes, width) for left, right in zip(pieces[::2], pieces[1::2], strict=True)]

@@ -1,4 +1,4 @@
-"""The function of all steps of Fourier transforms: it goes through transforms, and for each through its stages."""
+"""The function of all steps of Fourier transforms: a loop over transforms, and for each over its stages."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _HEAD = (
     *("in_slot", "in_offset", "out_slot", "out_offset", "scratch_slot", "scratch_offset", "scratch", "stack"),
     *("buffer", "transforms", "units", "extent", "width", "in_lane", "out_lane", "blocks", "latest", "stages", "axes"),
 )
-"""The numbers that a step begins with: where operand, result and scratch memory are; the bytes of scratch memory of a
-unit, or those to take of the stack; the bytes of a buffer; how many transforms and units there are; the extent of the
-axis of lanes, how many are done at once, the bytes from one to the next, how many blocks there are, and where the last
-one begins at the latest; how many stages and further axes. Then come the axes, each with its extent and two strides in
-bytes, and the stages."""
+"""The first numbers of a step: where operand, result and scratch memory are; the bytes of scratch memory that a unit
+has, or takes on the stack; the bytes of a buffer; how many transforms and units there are; for the axis of lanes its
+extent, how many lanes are done at once, their distances in bytes, how many blocks of lanes there are and the last
+possible start of a block; how many stages and further axes there are. Then come the axes, each with its extent and two
+strides in bytes, and the stages."""
 
 _PLACE = {name: number for number, name in enumerate(_HEAD)}
 _GRAIN = 1 << 15
 
 
 class TableAddress(int):
-    """The address of a step's function; it keeps the tables that the step's numbers refer to."""
+    """The address of a step's function. It keeps alive the tables that the step's numbers refer to."""
 
     tables: list[Floats]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis with other transforms: its extent, and strides of operand and result in bytes."""
+    """An axis along which transforms are repeated: its extent, and the strides of operand and result in bytes."""
 
     extent: int
     source: int
@@ -46,7 +46,7 @@ class Axis:
 
 
 def other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
-    """All axes but the one of the transform, neighbouring ones merged where their strides allow it."""
+    """All axes but that of the transform; neighbouring ones are merged where their strides allow it."""
     merged: list[Axis] = []
     for number, extent in enumerate(target.shape):
         if number == axis or extent == 1:
@@ -62,10 +62,10 @@ def other_axes(source: Operand, target: Operand, axis: int) -> list[Axis]:
 
 @dataclass(frozen=True)
 class TransformLoops:
-    """What a step goes over: slots and offsets of what it reads and writes, the axis of lanes, further axes.
+    """The loops of a step: slots and offsets of operand and result, the axis of lanes, further axes.
 
-    With ``whole_blocks`` the last block of lanes begins within the one before, if it would have fewer lanes: some are
-    computed twice. A block has ``block`` lanes, or as many as a vector.
+    A block has ``block`` lanes, or as many as a vector. With ``whole_blocks`` the last block has as many lanes as the
+    others: it begins inside the one before, and some lanes are computed twice.
     """
 
     source: Place
@@ -76,7 +76,7 @@ class TransformLoops:
     block: int = 0
 
     def step(self, stages: Stages, scratch: Place, work: int) -> RoutineStep:
-        """The step that does the stages, with buffers on the stack or in scratch memory."""
+        """The step for some stages, with buffers on the stack or in scratch memory."""
         width = self.block or stages.width
         blocks = -(-self.lanes.extent // width)
         transforms = prod([axis.extent for axis in self.axes]) * blocks

@@ -14,12 +14,12 @@ from weft.primitives.fourier import PADDING
 from weft.primitives.fourier_lengths import Floats, convolution_length, radices_of, work_length
 
 AHEAD = 3
-"""So many turns of the loop over rows of an array ahead, a stage asks for what it will read or write."""
+"""How many turns of the loop over rows of an array ahead a stage prefetches."""
 
 
 @cache
 def vector_width() -> int:
-    """How many floats a register of this processor holds, as far as code is generated for it."""
+    """How many floats a vector of the generated code has on this processor."""
     return 16 if "+avx512f" in host.current().features else 8
 
 
@@ -31,11 +31,11 @@ def _function(name: str, width: int, make: Callable[..., str], *arguments: objec
 
 @dataclass(frozen=True)
 class End:
-    """Where a transform reads from or writes to: ``access`` to neighbouring lanes, and the bytes from one number along
-    the axis to the next.
+    """Where a transform reads from or writes to: how neighbouring lanes are accessed, and the distance in bytes of
+    numbers along the axis.
 
-    With ``rows``, lanes are rows that far apart, in which numbers are neighbours. ``plane`` is the distance of
-    imaginary from real parts in planes that are no buffer's.
+    With ``rows``, ``stride`` is the distance of the rows, one for each lane, in which numbers are neighbours. ``plane``
+    is the distance of imaginary from real parts in planes that are not those of a buffer.
     """
 
     access: ComplexAccess
@@ -46,7 +46,7 @@ class End:
 
 @dataclass
 class Stages:
-    """The stages of one transform of lanes side by side, or (``single``) of one row.
+    """The stages of transforms side by side, or of one row (``single``).
 
     Each reads what the one before wrote; the first one reads the array, the last one writes it.
     """
@@ -61,18 +61,18 @@ class Stages:
 
     @property
     def step(self) -> int:
-        """The bytes of one number of all lanes in a plane."""
+        """The distance in bytes of neighbouring numbers in a plane."""
         return FLOAT if self.single else FLOAT * self.width
 
     def planes(self, access: ComplexAccess, direction: str) -> dict[str, int]:
-        """Where parts of complex numbers begin in planes."""
+        """Where the parts of complex numbers begin in planes, as numbers of a stage."""
         first, second = (self.plane, 0) if access.swapped else (0, self.plane)
         return {f"{direction}_real": first, f"{direction}_imag": second}
 
     def add(
         self, function: int, source: ComplexAccess, sink: ComplexAccess, table: Floats | None = None, **numbers: int
     ) -> None:
-        """One more stage."""
+        """Add a stage."""
         index = len(self.numbers)
         every = {"function": function, "from": index % 2 + 1, "to": (index + 1) % 2 + 1}
         if source.kind == "planes":
@@ -85,7 +85,7 @@ class Stages:
         self.numbers.append(every | numbers)
 
     def _address_of(self, table: Floats | None) -> int:
-        """The address of a table, which the step keeps; 0 if there is none."""
+        """The address of a table, which is kept alive; 0 if there is none."""
         if table is None:
             return 0
         self.tables.append(table)
@@ -163,7 +163,7 @@ class Stages:
         self.add(function, source.access, sink.access, table, **numbers, **_pairs(source, sink))
 
     def load_rows(self, count: int, source: End) -> None:
-        """Complex numbers of rows, into lanes."""
+        """Read complex numbers of rows into lanes."""
         access = source.access
         plain = ComplexAccess("row", ahead=access.ahead)
         function = _function(f"fourier_load_rows_{plain.text}", self.width, ends.load_rows, plain)
@@ -177,7 +177,7 @@ class Stages:
         )
 
     def rows_together(self, length: int, source: End, sink: End) -> None:
-        """Both passes of short rows; see `rows`."""
+        """Both passes of short rows that share vectors; see `rows`."""
         self._first_of_rows(rows.first_pass, length, source)
         self._second_of_rows(rows.second_pass, length, sink)
 
@@ -219,7 +219,7 @@ class Stages:
         self.add(function, PLANES, PLANES, coarse, fine=self._address_of(fine), **numbers)
 
     def store_rows(self, count: int, sink: End) -> None:
-        """Complex numbers of lanes, into rows."""
+        """Write complex numbers of lanes to rows."""
         access = sink.access
         plain = ComplexAccess("row", scaled=access.scaled, ahead=access.ahead)
         function = _function(f"fourier_store_rows_{plain.text}", self.width, ends.store_rows, plain)
@@ -272,12 +272,12 @@ class Stages:
 
 
 def _without_swap(access: ComplexAccess) -> ComplexAccess:
-    """What code is made for: in planes, the numbers of a stage say where the parts are."""
+    """The access that code depends on: in planes, numbers of the stage say where the parts are, swapped or not."""
     return PLANES if access.kind == "planes" else access
 
 
 def _pairs(source: End, sink: End) -> dict[str, int]:
-    """Where real and imaginary parts are if they are rows of an array."""
+    """The distances of real and imaginary parts if these are rows of an array."""
     numbers: dict[str, int] = {}
     for end, direction in ((source, "in"), (sink, "out")):
         if end.access.kind == "pairs":
@@ -286,17 +286,17 @@ def _pairs(source: End, sink: End) -> dict[str, int]:
 
 
 def plane_bytes(length: int, single: bool, width: int) -> int:
-    """The bytes of a plane: room for one number and one vector more."""
+    """The bytes of a plane: for the numbers of a transform, and at least one number and one vector more."""
     return FLOAT * ((length + 15) // 16 * 16 + PADDING - 16) * (1 if single else width)
 
 
 def share_vectors(length: int, width: int) -> bool:
-    """Whether several rows of this length can share the vectors of both passes."""
+    """Whether several rows of this length can share vectors in both passes."""
     radices = radices_of(length) or ()
     return len(radices) == 2 and all(width % radix == 0 for radix in radices)
 
 
 def runs_in_row(length: int, width: int) -> bool:
-    """Whether the lanes of a transform can be neighbours in one row."""
+    """Whether the lanes of all passes can be neighbours in one row."""
     whole = work_length(length)
     return length >= width and all(whole // radix >= width for radix in radices_of(whole) or ())

@@ -1,7 +1,7 @@
 """Fourier transforms as steps of a plan.
 
-A unit of work is one row, or as many transforms side by side as a vector has lanes. It goes through its stages, between
-two buffers that the caches hold.
+A unit of work is one row, or as many transforms side by side as a vector has lanes. Its stages alternate between two
+buffers, which the caches hold.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 Transform = Callable[[Stages, End, End], None]
-"""Writes the stages of a transform from one end to the other."""
+"""Adds the stages of a transform, from its source to its target."""
 
 _LONGEST_SHORT_ROW = 128
-"""Rows up to this length are transformed side by side, if there are several."""
+"""Rows up to this length are transformed side by side, if there are several of them."""
 
 
 @p.fft.routine.on("cpu")
@@ -46,13 +46,14 @@ def complex_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
 
 
 def _planes(stages: Stages) -> End:
-    """The buffers between stages."""
+    """The buffers between stages, as an end."""
     return End(ComplexAccess("planes"), stages.step)
 
 
 @p.rfft.routine.on("cpu")
 def real_step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
-    """The step for transforms of real numbers: a complex one of half the length, and what makes one of the other."""
+    """The step for transforms of real numbers: a complex transform of half the length, and the stage that converts
+    it."""
     length = call.operands[0].shape[call.params["axis"]]
     half = length // 2
     split = split_of(half)
@@ -97,10 +98,10 @@ def _write_apart(apart: Transform, stages: Stages, source: End, sink: End, read:
 
 
 class _Maker:
-    """How a call is cut into units, and its numbers.
+    """Divides a call into units, and makes its step.
 
-    ``length`` is that of the whole transform, ``inner`` that of the complex one; ``swapped_in`` and ``swapped_out`` say
-    whether real and imaginary parts are exchanged.
+    ``length`` is that of the whole transform, ``inner`` that of the complex one. ``swapped_in`` and ``swapped_out`` say
+    whether real and imaginary parts are exchanged there.
     """
 
     def __init__(self, call: RoutineCall, length: int, inner: int, swapped_in: bool, swapped_out: bool) -> None:
@@ -123,13 +124,13 @@ class _Maker:
         return self.transforms < self.width // 2 or self.inner > _LONGEST_SHORT_ROW
 
     def _shares_vectors(self) -> bool:
-        """Whether there are enough short rows to share vectors."""
+        """Whether there are enough short rows for several to share a vector."""
         if self.lane_axis is None or not (self.dense and self.last):
             return False
         return self.lane_axis.extent >= self.width and share_vectors(self.inner, self.width)
 
     def _lane_axis(self) -> Axis:
-        """The axis whose transforms are done side by side."""
+        """The axis along which transforms are done side by side. It is removed from ``others``."""
         element = self.source.dtype.size
         candidates = self.others
         if not self.last:
@@ -141,7 +142,7 @@ class _Maker:
         return largest
 
     def _ahead(self) -> tuple[int, int]:
-        """How far behind what a unit of work reads and writes the next one does, in bytes; zeros if it does not pay."""
+        """How many bytes ahead a unit prefetches what the next one reads and writes; zeros if that does not pay."""
         if sum([prod(one.shape) * one.dtype.size for one in (self.source, self.target)]) < FAR_BYTES:
             return 0, 0
         if self.length * COMPLEX > 16384 and self.single:
@@ -154,7 +155,7 @@ class _Maker:
         return self.others[-1].source, self.others[-1].target
 
     def _ends(self) -> tuple[End, End]:
-        """Where the stages read and write."""
+        """The source and the target of the transform."""
         ends = []
         ahead = self._ahead() != (0, 0)
         scaled = self.call.params["roots"] > 0
@@ -178,8 +179,9 @@ class _Maker:
         return ends[0], ends[1]
 
     def step(self, together: Transform, apart: Transform, lengths: tuple[int, int]) -> RoutineStep:
-        """The step whose stages are written by ``together`` for short rows that share vectors, else by ``apart``:
-        between ends in memory, or the planes that rows of these ``lengths`` are brought to and from."""
+        """The step. Its stages are added by ``together`` for short rows that share vectors, else by ``apart``: between
+        source and target, or between planes into which rows are read, and from which they are written, with these
+        ``lengths``."""
         plane = plane_bytes(work_length(self.inner), self.single, self.width)
         scale = scale_of(self.length, self.call.params["roots"])
         stages = Stages(self.single, plane, scale, self._ahead(), self.width)

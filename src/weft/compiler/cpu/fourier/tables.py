@@ -1,4 +1,4 @@
-"""Tables of roots of unity for the stages of Fourier transforms, shared by all steps that read them."""
+"""Tables of roots of unity for the stages of Fourier transforms. All steps with the same table share it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _lock = fork_safe_lock()
 
 
 def shared(make: Callable[..., Floats], *arguments: int) -> Floats:
-    """The table that ``make`` gives for arguments: the same one for as long as somebody holds it."""
+    """The table that ``make`` gives for arguments: the same one for as long as something refers to it."""
     key = (make, *arguments)
     with _lock:
         found = _tables.get(key)
@@ -27,22 +27,22 @@ def shared(make: Callable[..., Floats], *arguments: int) -> Floats:
 
 
 def address_of(table: Floats) -> int:
-    """Where a table begins."""
+    """The address of the first number of a table."""
     address: int = table.__array_interface__["data"][0]
     return address
 
 
 def lane_roots(radix: int, rest: int) -> Floats:
-    """``exp(-2 pi i p k / (radix * rest))``, real and imaginary parts in turn, for each ``p`` below ``rest`` and each
-    ``k`` from 1 to ``radix - 1``."""
+    """``exp(-2 pi i p k / (radix * rest))``, real and imaginary parts alternating, for each ``p`` below ``rest`` and
+    each ``k`` from 1 to ``radix - 1``."""
     p, k = np.arange(rest), np.arange(1, radix)
     cosine, sine = roots(np.multiply.outer(p, k), radix * rest)
     return np.stack([cosine, -sine], -1).astype(np.float32)
 
 
 def spread_roots(radix: int, rest: int, block: int, padding: int) -> Floats:
-    """The same for each ``k``, all real before all imaginary parts, each ``p`` repeated ``block`` times, with
-    ``padding`` behind."""
+    """The roots of `lane_roots` by ``k``: all real before all imaginary parts, each ``p`` repeated ``block`` times,
+    then ``padding`` zeros."""
     p, k = np.arange(rest), np.arange(1, radix)
     cosine, sine = roots(np.multiply.outer(k, p), radix * rest)
     table = np.stack([cosine, -sine], 1).repeat(block, axis=-1)
@@ -50,21 +50,21 @@ def spread_roots(radix: int, rest: int, block: int, padding: int) -> Floats:
 
 
 def row_roots(radix: int, rest: int, rows: int) -> Floats:
-    """The same for each ``k``, all real before all imaginary parts, all ``p`` for each of ``rows``."""
+    """The roots of `lane_roots` by ``k``: all real before all imaginary parts, and all ``p`` for each of ``rows``."""
     return np.tile(spread_roots(radix, rest, 1, 0), rows)
 
 
 def coarse_roots(first: int, second: int) -> Floats:
-    """``exp(-2 pi i j k / (first * second))`` for each ``k`` of every `FINE` below ``first`` and each ``j`` below
-    ``second``, real and imaginary parts in turn, and some numbers more."""
+    """``exp(-2 pi i j k / (first * second))``, real and imaginary parts alternating, for every `FINE`-th ``k`` below
+    ``first`` and each ``j`` below ``second``; then zeros, up to which a stage may read."""
     k, j = np.arange(0, first, FINE), np.arange(second)
     cosine, sine = roots(np.multiply.outer(k, j), first * second)
     return np.pad(np.stack([cosine, -sine], -1).astype(np.float32).ravel(), (0, 2 * FINE))
 
 
 def fine_roots(length: int, second: int) -> Floats:
-    """``exp(-2 pi i j k / length)`` for each ``j`` below ``second``, and some more, and each ``k`` below `FINE`, all
-    real before all imaginary parts."""
+    """``exp(-2 pi i j k / length)`` for ``j`` below ``second + FINE`` and ``k`` below `FINE`, all real before all
+    imaginary parts."""
     j, k = np.arange(second + FINE), np.arange(FINE)
     cosine, sine = roots(np.multiply.outer(j, k), length)
     return np.stack([cosine, -sine]).astype(np.float32)
@@ -78,8 +78,8 @@ def half_roots(length: int, halved: int) -> Floats:
 
 
 def row_half_roots(length: int, block: int, rows: int, halved: int) -> Floats:
-    """The same of each ``block`` of neighbours below ``length``, once for each of ``rows``, all real before all
-    imaginary parts; then those for ``length``."""
+    """The numbers of `half_roots` below ``length`` in blocks of ``block`` neighbours: each block once for each of
+    ``rows``, all real before all imaginary parts. Then the number for ``length``."""
     half = half_roots(length, halved)
     blocks = half[:, :length].reshape(2, -1, block).swapaxes(0, 1)
     return np.concatenate([np.tile(blocks, rows).ravel(), half[:, length]])
@@ -97,7 +97,8 @@ def _chirp(length: int) -> tuple[Any, Any]:
 
 
 def chirp_spectrum(length: int, whole: int) -> Floats:
-    """The transform of the conjugate chirp around zero, of ``whole`` numbers, divided by ``whole``."""
+    """The Fourier transform of ``exp(pi i k**2 / length)`` around zero, with ``whole`` numbers, divided by
+    ``whole``."""
     around = np.zeros((2, whole))
     around[:, :length] = _chirp(length)
     around[:, whole - length + 1 :] = around[:, 1:length][:, ::-1]
@@ -105,7 +106,8 @@ def chirp_spectrum(length: int, whole: int) -> Floats:
 
 
 class _Doubles:
-    """Arrays of double precision in place of lanes. Products are rounded: the same on every processor."""
+    """Arrays of float64 in place of lanes. ``fma`` rounds the product, so that tables are the same on every
+    processor."""
 
     @staticmethod
     def coerce(value: float, dtype: object) -> float:
@@ -117,7 +119,7 @@ class _Doubles:
 
 
 def _transform(real: Doubles, imag: Doubles) -> Pair:
-    """The Fourier transform in double precision, by the same passes."""
+    """The Fourier transform in float64, by the same passes."""
     done, length = 1, real.size
     for radix in radices_of(length) or ():
         rest = length // done // radix

@@ -1,1 +1,1 @@
-"""Products with quantised matrices on the CPU: codes become numbers in registers, or in panels for the second cache."""
+"""Products with quantised matrices on the CPU: codes are decoded in registers, or into panels that the caches hold."""

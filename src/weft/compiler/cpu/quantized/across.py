@@ -1,7 +1,7 @@
-"""Numbers of a quantised matrix whose codes are the terms of sums: lanes are rows of the matrix.
+"""Decodes a quantised matrix whose codes along a row are the terms of sums: lanes are rows of the matrix.
 
-Words and scales of as many rows as a vector has lanes are transposed into vectors on the stack; codes are then cut out
-of all lanes in the same way.
+Words and scales of as many rows as a vector has lanes are transposed into vectors on the stack. Then all lanes are
+decoded in the same way.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 LINES_AHEAD = 4
-"""How many lines of memory ahead along a row of words it is asked for."""
+"""How many cache lines ahead a row of words is prefetched."""
 
 _KEEP = "ptr %from, i64 %stride, i64 %present, i64 %first, i64 %count, ptr %to"
 
 
 def keeping(coding: VectorCoding, vectors: int) -> list[EmittedFunction]:
-    """The functions that transpose ``%count`` words, and scales, of each of ``%present`` rows into vectors, which are
-    ``vectors`` apart."""
+    """The functions that transpose ``%count`` words, or scales, of each of ``%present`` rows into vectors; ``vectors``
+    of rows are interleaved."""
     return [_Kept(coding, of_words, vectors).function() for of_words in (True, False)]
 
 
 class _Kept(Integers):
-    """Writes such a function. Lanes without a row stand for the last one."""
+    """Writes one of the functions of `keeping`. Lanes without a row repeat the last one."""
 
     def __init__(self, coding: VectorCoding, of_words: bool, vectors: int) -> None:
         super().__init__(Emitter())
@@ -65,7 +65,7 @@ class _Kept(Integers):
         return self.moved(pointer, distance, MEMORY_TYPES[self.source])
 
     def _joined(self, lines: Sequence[str], index: str) -> Value:
-        """What is at a place of each row."""
+        """The words, or scales, at an index of each row, read one by one."""
         type_, element, name = self.L.type_of(self.image), REGISTER_TYPES[self.image], "poison"
         for lane, line in enumerate(lines):
             value = read(self.scalar, self.source, line, index, None, self.image)
@@ -79,7 +79,8 @@ class _Kept(Integers):
 
 
 class Across(Integers):
-    """Writes code that goes along ``vectors`` of rows of a matrix, with the functions of `keeping`."""
+    """Writes code that goes along the rows of a matrix, ``vectors`` of rows at once, with the functions of
+    `keeping`."""
 
     def __init__(self, coding: VectorCoding, vectors: int, w: Integers) -> None:
         super().__init__(w.e)
@@ -94,11 +95,12 @@ class Across(Integers):
         return self.e.slot(f"[{rows * self.vectors} x {self.L.type_of(dtype)}], align 64")
 
     def keep_words(self, start: str, stride: str, present: str, first: str, count: str) -> None:
-        """Keep ``count`` words, from the ``first`` one on, of each of the ``present`` rows."""
+        """Transpose ``count`` words, from ``first`` on, of each of the ``present`` rows to the stack."""
         self._keep("words", (start, stride, present), (first, count), self.words)
 
     def keep_scales(self, scales: str, biases: str, stride: str, present: str, first: str, count: str) -> None:
-        """Keep scales and biases of ``count`` groups, from the ``first`` one on, of each of the ``present`` rows."""
+        """Transpose scales and biases of ``count`` groups, from ``first`` on, of each of the ``present`` rows to the
+        stack."""
         self._keep("scales", (scales, stride, present), (first, count), self.scales)
         if self.coding.affine:
             self._keep("scales", (biases, stride, present), (first, count), self.biases)
@@ -123,8 +125,8 @@ class Across(Integers):
         return Value(self.L, self.e.load(self.L.type_of(dtype), self._pointer_to(stack, row, vector, dtype)), dtype)
 
     def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
-        """The numbers of some terms, from ``term`` on in the words that were kept: each with a vector per `vectors`.
-        ``group`` counts those of which scales were kept."""
+        """The decoded numbers of some terms, from ``term`` on in the transposed words: for each term a list of
+        ``vectors`` vectors. ``group`` is the position in the transposed scales."""
         coding, vectors = self.coding, range(self.vectors)
         first = self.e.assign(f"lshr i64 {self.multiply(term, coding.bits)}, 5")
         factors = [self._get(self.scales, group, v, coding.dtype) for v in vectors]

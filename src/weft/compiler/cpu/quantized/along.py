@@ -1,4 +1,4 @@
-"""Numbers of a quantised matrix whose codes are columns of the result: lanes are neighbours in a row of the matrix."""
+"""Decodes a quantised matrix whose rows are terms of sums: lanes are neighbours in a row of the matrix."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Along(Integers):
         self.vectors = coding.terms // self.L.width
 
     def scale(self, scales: str, group: str) -> Value:
-        """A scale, or a bias, in all lanes."""
+        """A scale, or a bias, repeated in all lanes."""
         coding = self.coding
         image = read(self.scalar, coding.scales, scales, group, None, scale_image(coding))
         value: Value = self.L.splat(scale(coding, image))
         return value
 
     def numbers(self, words: str, factor: Value, offset: Value | None) -> Iterator[tuple[int, Value]]:
-        """The numbers of the codes that the words at an address hold, a vector at a time, and the place of its first
-        one."""
+        """The decoded numbers of the words at an address, one vector at a time, each with the position of its first
+        number."""
         coding, L = self.coding, self.L
         type_ = f"<{coding.words} x i32>" if coding.words > 1 else "i32"
         whole = self.e.assign(f"load {type_}, ptr {words}, align {MEMORY_SIZE}")
@@ -42,7 +42,7 @@ class Along(Integers):
             yield first, scaled(coding, number(coding, code), factor, offset)
 
     def _codes(self, whole: str, type_: str, indices: range) -> Value:
-        """Codes at the lowest bits of lanes, with any bits above."""
+        """Codes in the lowest bits of lanes; the bits above them are undefined."""
         coding, L = self.coding, self.L
         starts = [index * coding.bits for index in indices]
         words, shifts = [start // WORD for start in starts], [start % WORD for start in starts]
@@ -50,12 +50,12 @@ class Along(Integers):
         by = Value(L, f"<{', '.join(f'i32 {shift}' for shift in shifts)}>", dtypes.uint32)
         if all(shift + coding.bits <= WORD for shift in shifts):
             return low >> by
-        # What is read behind the last word is masked out.
+        # Bits from behind the last word are masked out later.
         high = self._spread(whole, type_, [min(word + 1, coding.words - 1) for word in words])
         return L.intrinsic("fshr", high, low, by)
 
     def _spread(self, whole: str, type_: str, words: list[int]) -> Value:
-        """Words in the lanes that need them."""
+        """The words that the lanes need, one in each lane."""
         if type_ == "i32":
             value: Value = self.L.splat(Value(self.scalar, whole, dtypes.uint32))
             return value

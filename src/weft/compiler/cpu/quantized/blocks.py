@@ -1,7 +1,7 @@
-"""Products of several or many rows with a quantised matrix: parts of the matrix become numbers in panels, which the
-second cache holds, and blocks of the result are made as for other matrices.
+"""Products of several or many rows with a quantised matrix: parts of the matrix are decoded into panels, which the
+second cache holds, and blocks of the result are computed as for other matrices.
 
-The sums are those of `weft.compiler.cpu.product`, in the same order.
+Sums are made in the same order as in `weft.compiler.cpu.product`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 ALIGNED = 96
-"""Tiles begin at multiples of so many columns: whole panels, and whole words of codes."""
+"""Tiles begin at multiples of this many columns: at whole panels, and at whole words of codes."""
 
 _UNPACK = (
     "ptr %words, ptr %scales, ptr %biases, ptr %to, i64 %term, i64 %depth, i64 %left, i64 %columns, i64 %per_row, "
@@ -43,13 +43,13 @@ _UNPACK = (
 
 @cache
 def address(coding: VectorCoding, transpose: bool) -> int:
-    """The address of the step for products with (the transpose of) matrices in a format."""
+    """The address of the step for products with matrices of a format, transposed or not."""
     name = f"quantized_blocks_{coding.mode}"
     return loading.load(f"{name} {coding} {transpose}", lambda: generate(coding, transpose, name), (name,))[name]
 
 
 def generate(coding: VectorCoding, transpose: bool, name: str) -> str:
-    """The LLVM IR of that step."""
+    """The LLVM IR of the step."""
     block = block_of(coding.dtype)
     unpack = [*keeping(coding, 1), _unpack_across(coding, block)] if transpose else [_unpack_along(coding, block)]
     functions = [*unpack, pack_across(block, coding.dtype, block.rows), kernel(block, "block", edge=False)]
@@ -61,7 +61,7 @@ def generate(coding: VectorCoding, transpose: bool, name: str) -> str:
 
 
 class _Panel(Integers):
-    """Where numbers of the matrix are put: in panels of a block's columns, term after term."""
+    """The panels into which the matrix is decoded: each has a block's columns, term after term."""
 
     def __init__(self, block: Block) -> None:
         super().__init__(Emitter())
@@ -78,7 +78,7 @@ class _Panel(Integers):
 
 
 def _unpack_across(coding: VectorCoding, block: Block) -> EmittedFunction:
-    """Unpack rows of the matrix, which are columns of the result."""
+    """A function that decodes rows of the matrix, which are columns of the result."""
     w = _Panel(block)
     decoder = Across(coding, 1, w)
     first = w.e.assign("lshr i64 %term, %shift")
@@ -101,7 +101,7 @@ def _unpack_across(coding: VectorCoding, block: Block) -> EmittedFunction:
 
 
 def _unpack_along(coding: VectorCoding, block: Block) -> EmittedFunction:
-    """Unpack rows of the matrix, which are terms."""
+    """A function that decodes rows of the matrix, which are terms."""
     w = _Panel(block)
     decoder = Along(coding, w)
     element = MEMORY_TYPES[coding.scales]
@@ -122,7 +122,7 @@ def _unpack_along(coding: VectorCoding, block: Block) -> EmittedFunction:
 
 
 class _QuantizedBlocksStep(QuantizedStepWriter):
-    """The loops over a tile: terms of the sums, panels of rows, panels of columns."""
+    """The loops over a tile: blocks of terms, panels of rows, panels of columns."""
 
     def __init__(self, coding: VectorCoding, block: Block) -> None:
         super().__init__(coding)
@@ -154,7 +154,7 @@ class _QuantizedBlocksStep(QuantizedStepWriter):
                     self._blocks(unit, target, row, present, depth, again)
 
     def _blocks(self, unit: Unit, target: str, row: str, rows: str, depth: str, again: str) -> None:
-        """Multiply the panel of rows that begins with ``row`` with all panels of columns."""
+        """Multiply the panel of rows that begins at ``row`` with all panels of columns."""
         block, c_row = self.block, self.number(COLUMNS)
         apart = self.rounded_up(depth, SQUARE)
         x = self.moved(self.packed_x, self.multiply(row, apart), block.element)

@@ -1,5 +1,5 @@
-"""Codes of quantised numbers in vectors: a table in registers says which numbers they stand for, where there is an
-instruction for it."""
+"""Decodes quantised numbers in vectors. If the processor has an instruction for it, codes are looked up in a table in
+registers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 @dataclass(frozen=True)
 class VectorCoding(Coding):
-    """A coding for vectors of so many bytes."""
+    """A coding for vectors of ``vector_bytes``."""
 
     vector_bytes: int
 
@@ -35,7 +35,7 @@ def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> VectorCodin
 
 
 def number(coding: VectorCoding, code: Value) -> Value:
-    """The number that a code (uint32, with any bits above it) stands for, without its scale."""
+    """The number, without its scale, of a code: a uint32 whose upper bits are undefined."""
     numbers: list[float] = []
     if coding.affine:
         numbers = [float(n) for n in range(1 << coding.bits)]
@@ -45,7 +45,7 @@ def number(coding: VectorCoding, code: Value) -> Value:
 
 
 def _looked_up(code: Value, numbers: Sequence[float], dtype: Dtype) -> Value | None:
-    """Numbers of a table that fits into one or two registers, by the lowest bits of a code; None if there is no
+    """Numbers of a table, which fits one or two registers, at the lowest bits of each code; None if there is no
     instruction for it."""
     L = code.lanes
     fits = 0 < len(numbers) <= 32 and L.width == 16 and dtype is dtypes.float32

@@ -1,7 +1,7 @@
-"""Products of a few rows with a transposed quantised matrix: codes become numbers in registers, where they are used.
+"""Products of a few rows with a transposed quantised matrix: codes are decoded in registers, where they are used.
 
-A unit of work is a strip of columns, which are rows of the matrix. The sums are those of `weft.compiler.cpu.product`,
-in the same order.
+A unit of work is a strip of columns, which are rows of the matrix. Sums are made in the same order as in
+`weft.compiler.cpu.product`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 MOST_ROWS = 8
-"""Of more, it pays to put the numbers of the matrix into panels."""
+"""With more rows, it pays to decode the matrix into panels."""
 _MOST_SUMS = 16
-"""Vectors of sums that registers hold beside all else, if there are 32; half as many if there are 16."""
+"""How many vectors of sums fit the registers beside all else, if there are 32; half as many if there are 16."""
 
 _STRIP = (
     "ptr %x, ptr %words, ptr %scales, ptr %biases, ptr %c, i64 %inner, i64 %rows, i64 %columns, i64 %c_row, "
@@ -44,7 +44,7 @@ _STRIP = (
 
 @dataclass(frozen=True)
 class QuantizedStrip:
-    """``rows`` of the result in so many ``vectors`` of columns."""
+    """``rows`` of the result times ``vectors`` of columns."""
 
     coding: VectorCoding
     rows: int
@@ -56,8 +56,8 @@ class QuantizedStrip:
 
 
 def strip_of(coding: VectorCoding, rows: int) -> QuantizedStrip:
-    """The strip for this processor. Of one row or two, additions wait for each other with less than four vectors of
-    columns, for which there are registers if there are 32."""
+    """The strip for this processor. With one or two rows, additions wait for each other unless there are four vectors
+    of columns; there are registers for these if there are 32."""
     wide = coding.vector_bytes == 64
     if wide and rows <= 2:
         return QuantizedStrip(coding, rows, 4)
@@ -73,7 +73,7 @@ def address(strip: QuantizedStrip) -> int:
 
 
 def generate(strip: QuantizedStrip, name: str) -> str:
-    """The LLVM IR of that step."""
+    """The LLVM IR of the step."""
     functions = [*keeping(strip.coding, strip.vectors), kernel(strip), StripStep(strip).function(name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
@@ -84,7 +84,7 @@ def kernel(strip: QuantizedStrip) -> EmittedFunction:
 
 
 class _QuantizedRowsKernel(Integers):
-    """Writes that function."""
+    """Writes the function `kernel`."""
 
     def __init__(self, strip: QuantizedStrip) -> None:
         super().__init__(Emitter())
@@ -97,7 +97,7 @@ class _QuantizedRowsKernel(Integers):
     def function(self) -> EmittedFunction:
         decoder = self.decoder
         last = self.subtract("%rows", 1)
-        # Instead of a row that does not exist it is the last one, whose sums nobody stores.
+        # For a row that does not exist the last one is read; its sums are not stored.
         nearest = [self.smaller(str(row), last) for row in range(self.strip.rows)]
         rows = [self.moved("%x", self.multiply(row, "%inner"), self.element) for row in nearest]
         with self.e.loop("0", "%groups", decoder.groups) as first:
@@ -109,7 +109,7 @@ class _QuantizedRowsKernel(Integers):
         return self.e, self.e.function(f"strip_{self.strip.rows}", _STRIP, "internal ")
 
     def _block(self, rows: Sequence[str], start: str, term: str, stop: str) -> None:
-        """Add the terms of a block; scales from that of the term ``start`` on were kept."""
+        """Add the terms of a block. ``start`` is the first term whose scales were transposed."""
         coding = self.coding
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, coding.dtype).name, slot)
@@ -149,7 +149,7 @@ class _QuantizedRowsKernel(Integers):
 
 
 class StripStep(QuantizedStepWriter):
-    """The loop over units."""
+    """The loop over units, each of which is a strip."""
 
     def __init__(self, strip: QuantizedStrip) -> None:
         super().__init__(strip.coding)

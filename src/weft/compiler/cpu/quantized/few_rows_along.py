@@ -1,7 +1,7 @@
-"""Products of a few rows with a quantised matrix whose rows are terms: several of them are read side by side, each from
-end to end of a strip of columns, while the sums of the strip stay in the first cache.
+"""Products of a few rows with a quantised matrix whose rows are terms. Several of these rows are read side by side,
+each along a strip of columns, while the sums of the strip stay in the first cache.
 
-The sums are those of `weft.compiler.cpu.product`, in the same order.
+Sums are made in the same order as in `weft.compiler.cpu.product`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
 MOST_ROWS = 8
-"""Of more, it pays to put the numbers of the matrix into panels."""
+"""With more rows, it pays to decode the matrix into panels."""
 
 _ADD = (
     "ptr %x, i64 %x_row, ptr %words, i64 %per_row, ptr %scales, ptr %biases, i64 %groups, i64 %shift, i64 %left, "
@@ -42,7 +42,7 @@ class QuantizedRowsAtOnce:
 
     @property
     def widest(self) -> int:
-        """Columns of the widest strip."""
+        """How many columns the widest strip has."""
         return SUMS_BYTES // (self.rows * self.coding.dtype.size * NARROWEST) * NARROWEST
 
 
@@ -51,7 +51,7 @@ def rows_at_once_of(coding: VectorCoding, rows: int) -> QuantizedRowsAtOnce:
 
 
 def width_of(at_once: QuantizedRowsAtOnce, columns: int, matrices: int, threads: int) -> int:
-    """Columns of a strip: as many as there are, as long as there is something for each thread."""
+    """How many columns a strip has: as many as possible, so that each thread has a strip."""
     pieces = max(-(-threads // max(matrices, 1)), -(-columns // at_once.widest))
     return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
 
@@ -64,13 +64,13 @@ def address(at_once: QuantizedRowsAtOnce) -> int:
 
 
 def generate(at_once: QuantizedRowsAtOnce, name: str) -> str:
-    """The LLVM IR of that step."""
+    """The LLVM IR of the step."""
     functions = [_add_terms(at_once, at_once.terms), _add_terms(at_once, 1), _RowsAlongStep(at_once).function(name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
 def _add_terms(at_once: QuantizedRowsAtOnce, terms: int) -> EmittedFunction:
-    """Add the products of some terms to the sums of a strip, which begins at the column ``%left``."""
+    """A function that adds the products of some terms to the sums of a strip, which begins at column ``%left``."""
     coding, w = at_once.coding, Integers(Emitter())
     decoder, scalar = Along(coding, w), Lanes(w.e, 1)
     element, scale = MEMORY_TYPES[coding.dtype], MEMORY_TYPES[coding.scales]
@@ -103,7 +103,7 @@ def _add_terms(at_once: QuantizedRowsAtOnce, terms: int) -> EmittedFunction:
 
 
 class _RowsAlongStep(QuantizedStepWriter):
-    """The loops over a strip: blocks of terms, terms that are read side by side."""
+    """The loops over a strip: blocks of terms, groups of terms that are read side by side."""
 
     def __init__(self, at_once: QuantizedRowsAtOnce) -> None:
         super().__init__(at_once.coding)
@@ -143,7 +143,7 @@ class _RowsAlongStep(QuantizedStepWriter):
                 self.e.emit(f"call void @add_{count}({operands}, {arguments}, ptr {self.sums})")
 
     def _store(self, unit: Unit, again: str) -> None:
-        """Store the sums of a block, or add them to those before."""
+        """Store the sums of a block, or add them to the result."""
         columns, dtype = self.number(COLUMNS), self.coding.dtype
         for row in range(self.at_once.rows):
             index = self.add(self.multiply(self.add(unit.top, row), columns), unit.left)

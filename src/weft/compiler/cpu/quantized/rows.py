@@ -1,4 +1,4 @@
-"""Quantised matrices as numbers in memory, row by row."""
+"""Decodes quantised matrices into memory, row by row."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 _NUMBERS_PER_GRAIN = 1 << 15
 
-# The numbers of a step: slots and byte offsets of the operands and the result; groups of a row, and numbers of a group.
+# The numbers of a step: slots and byte offsets of operands and result; how many groups a row has, and numbers a group.
 WORDS, SCALES, BIASES, RESULT, GROUPS, SIZE = 0, 2, 4, 6, 8, 9
 
 
 @p.dequantize.routine.on("cpu")
 def step(call: RoutineCall) -> RoutineStep:
-    """The step for matrices, of which each row is a unit."""
+    """The step that decodes matrices; a unit is a row."""
     params = dict(call.params)
     dtype = params.pop("dtype")
     kind = QuantizedFormat(**params)
@@ -46,7 +46,7 @@ def _address(coding: VectorCoding, dtype: Dtype) -> int:
 
 
 def generate(coding: VectorCoding, dtype: Dtype, name: str) -> str:
-    """The LLVM IR of the step for numbers of a format that are rounded to a dtype."""
+    """The LLVM IR of the step for a format; decoded numbers are rounded to a dtype."""
     w = Integers(Emitter())
     decoder, scale = Along(coding, w), MEMORY_TYPES[coding.scales]
     groups, size = w.number(GROUPS), w.number(SIZE)

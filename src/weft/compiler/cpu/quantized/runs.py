@@ -1,5 +1,5 @@
-"""Products of single rows with transposed matrices that an index chooses: neighbouring rows with the same matrix are
-multiplied together, so that sorted indices read each matrix seldom.
+"""Products of single rows with transposed matrices that an index chooses. Neighbouring rows with the same matrix are
+multiplied together, so that a matrix is read only once if indices are sorted.
 
 A unit of work is a strip of columns of some products.
 """
@@ -18,13 +18,13 @@ from weft.compiler.cpu.quantized.step import ACROSS, COLUMNS, PRODUCTS, TILE_WID
 
 @cache
 def address(strip: QuantizedStrip) -> int:
-    """The address of the step for products, of which the rows of a strip make a unit."""
+    """The address of the step; as many products as the strip has rows are a unit."""
     name = f"quantized_runs_{strip.coding.mode}"
     return loading.load(f"{name} {strip}", lambda: generate(strip, name), (name,))[name]
 
 
 def generate(strip: QuantizedStrip, name: str) -> str:
-    """The LLVM IR of that step."""
+    """The LLVM IR of the step."""
     single = QuantizedStrip(strip.coding, 1, strip.vectors)
     functions = [
         *keeping(strip.coding, strip.vectors),
@@ -36,7 +36,7 @@ def generate(strip: QuantizedStrip, name: str) -> str:
 
 
 class _RunsStep(StripStep):
-    """The loop over units, and over runs of products with one matrix."""
+    """The loops over units, and over runs of products with the same matrix."""
 
     def __init__(self, strip: QuantizedStrip, single: QuantizedStrip) -> None:
         super().__init__(strip)
@@ -65,7 +65,7 @@ class _RunsStep(StripStep):
                         self.multiplied(unit, strip)
 
     def _run(self, product: str, stop: str) -> str:
-        """How many products from one on have its matrix."""
+        """How many products, from ``product`` on, have the same matrix."""
         index, last, same, count = self.index(product), self.subtract(stop, 1), "true", "1"
         for step in range(1, self.strip.rows):
             position = self.add(product, step)

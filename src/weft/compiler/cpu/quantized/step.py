@@ -1,4 +1,4 @@
-"""What the steps of products with quantised matrices have in common: their numbers, and where matrices are."""
+"""Shared by the steps of products with quantised matrices: their numbers, and the addresses of matrices."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.quantized.codes import VectorCoding
 
-# The numbers with which every step begins: slots and byte offsets of the operands and the result; rows, columns and
-# terms; matrices in the stack (0 if there is no index); rows of a quantised matrix, and words and groups in each; by
-# how many bits a place is shifted for its group; rows and columns of a tile; tiles from top to bottom, from left to
-# right; products.
+# The numbers of every step: slots and byte offsets of operands and result; rows, columns and terms; how many matrices
+# the stack has (0 if there is no index); how many rows a quantised matrix has, and words and groups a row; the shift
+# from a position in a row to its group; rows and columns of a tile; how many tiles there are down and across; how many
+# products.
 X, WORDS, SCALES, BIASES, INDEX, RESULT = range(0, 12, 2)
 ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, GROUP_SHIFT, TILE_HIGH, TILE_WIDE, DOWN, ACROSS, PRODUCTS = range(
     12, 25
@@ -20,7 +20,7 @@ ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, GROUP_SHIFT, TILE_HIGH, TILE
 
 
 class Unit(NamedTuple):
-    """A unit of work: where its matrices begin, its first row, rows, first column and columns."""
+    """A unit of work: the addresses of its matrices, its first row, rows, first column and columns."""
 
     x: str
     words: str
@@ -42,7 +42,7 @@ class QuantizedStepWriter(Integers):
         self.element = MEMORY_TYPES[coding.dtype]
 
     def rest(self, whole: str, done: str, most: str | int) -> str:
-        """What is left of a whole, but not more than ``most``."""
+        """What is left of ``whole`` after ``done``, but at most ``most``."""
         return self.smaller(self.subtract(whole, done), most)
 
     def unit(self, number: str) -> Unit:
@@ -56,7 +56,7 @@ class QuantizedStepWriter(Integers):
         return self.placed(matrix, (top, rows), (left, columns))
 
     def placed(self, matrix: str, rows: tuple[str, str], columns: tuple[str, str]) -> Unit:
-        """A part of the product with a number: its first row and how many, its first column and how many."""
+        """A part of product ``matrix``: ``rows`` and ``columns`` are its first ones and how many there are."""
         high, wide, inner = self.number(ROWS), self.number(COLUMNS), self.number(INNER)
         x = self.moved(self.memory(X), self.multiply(matrix, self.multiply(high, inner)), self.element)
         result = self.moved(self.memory(RESULT), self.multiply(matrix, self.multiply(high, wide)), self.element)
@@ -72,7 +72,7 @@ class QuantizedStepWriter(Integers):
         return self.e.load("i64", self.moved(self.memory(INDEX), matrix, "i64"))
 
     def _chosen(self, matrix: str) -> str:
-        """Which matrix of the stack is multiplied."""
+        """The matrix of the stack that product ``matrix`` uses; an index outside of the stack is moved inside."""
         count, chosen = self.number(COUNT), self.e.slot("i64")
         self.e.store("i64", "0", chosen)
         with self.e.when(self.compare("ne", count, 0)):

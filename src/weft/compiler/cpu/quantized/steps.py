@@ -16,12 +16,12 @@ from weft.runtime.executor import thread_count
 _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
 _READING = 8
-"""To read a code and make a number of it takes the time of so many multiplications."""
+"""Reading and decoding a code takes the time of so many multiplications."""
 
 
 @p.quantized_matmul.routine.on("cpu")
 def step(call: RoutineCall) -> RoutineStep:
-    """The step for a product. The result is computed in tiles, which the threads share."""
+    """The step for a product. The result is computed in tiles, which threads share."""
     params = dict(call.params)
     transpose = params.pop("transpose")
     kind = QuantizedFormat(**params)
@@ -38,7 +38,7 @@ def step(call: RoutineCall) -> RoutineStep:
 
 
 class _Tiled(NamedTuple):
-    """The address of a step, and rows and columns of its tiles, of how many products at once."""
+    """The address of a step, rows and columns of its tiles, and how many products a tile has."""
 
     address: int
     rows: int
@@ -65,7 +65,7 @@ def _tiled(coding: VectorCoding, transpose: bool, extents: tuple[int, int, int],
 
 
 def _places(call: RoutineCall, kind: QuantizedFormat) -> list[int]:
-    """Slots and byte offsets; for operands that there are not, those of the first one."""
+    """Slots and byte offsets. For an operand that does not exist they are those of the first one."""
     x, words, scales, *others = call.operands
     biases = others[0] if kind.affine else x
     index = others[-1] if len(others) > kind.affine else x
@@ -73,7 +73,8 @@ def _places(call: RoutineCall, kind: QuantizedFormat) -> list[int]:
 
 
 def _matrix_numbers(call: RoutineCall, kind: QuantizedFormat) -> list[int]:
-    """Matrices of a stack (0 without an index), rows of each, words and groups of a row, bits of a group's places."""
+    """How many matrices the stack has (0 without an index), rows a matrix, words and groups a row; and the group
+    shift."""
     words, scales = call.operands[1], call.operands[2]
     count = words.shape[0] if len(words.shape) == 3 else 0
     return [count, words.shape[-2], words.shape[-1], scales.shape[-1], kind.group_size.bit_length() - 1]

@@ -1,7 +1,7 @@
-"""What is computed of small matrices.
+"""The arithmetic of small matrices.
 
-Every element of a result is made by the same operations in the same order, which its indices and the extents decide.
-Products are subtracted one by one with fused multiply-adds.
+Every element of a result is made by the same operations in the same order, which depend only on its indices and on the
+extents. Products are subtracted one by one with fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft.compiler.cpu.small_matrices.tiles import Line, MatrixTile, numbered, v
 
 
 class Variable:
-    """A vector that loops change."""
+    """A vector that changes inside loops."""
 
     def __init__(self, code: Code, first: Value) -> None:
         self.code, self.dtype = code, first.dtype
@@ -35,20 +35,20 @@ class Variable:
 
 
 def no_lanes(code: Code) -> Variable:
-    """A condition that holds in no lane yet."""
+    """A condition for each lane, at first false in all."""
     return Variable(code, code.lanes.constant(False, dtypes.bool_))
 
 
 @contextmanager
 def counting(code: Code, count: str, backwards: bool) -> Iterator[str]:
-    """The numbers below ``count``, from the first or from the last one on."""
+    """The numbers below ``count``, in order or ``backwards``."""
     with code.e.loop("0", count) as step:
         yield code.subtract(code.subtract(count, 1), step) if backwards else step
 
 
 def factor(code: Code, a: MatrixTile, pivots: Line, rows: str, columns: str, steps: str) -> None:
-    """``P L U`` in place, with partial pivoting. Of elements of equal size the first one is the pivot; a column of
-    zeros is left as it is."""
+    """``P L U`` in place, with partial pivoting. Of elements with the same magnitude the first one is the pivot. A
+    column of zeros is left as it is."""
     e, L = code.e, code.lanes
     with e.loop("0", steps) as k:
         column, after = a.column(k), code.add(k, 1)
@@ -89,10 +89,10 @@ def _divide(code: Code, x: Line, divisor: Value, start: str, stop: str) -> None:
 
 
 def _change(code: Code, changed: Callable[..., Value], start: str, stop: str, x: Line, *others: Line) -> None:
-    """Replace the elements of ``x`` by functions of them and those of other lines.
+    """Replace the elements of ``x`` by functions of them and of the elements of other lines.
 
-    Neighbours are changed in whole vectors at the same places each time: what was just written is read again without
-    waiting for memory.
+    Neighbours are changed in whole vectors, always with the same boundaries: a vector that was just written can be read
+    again without waiting for memory.
     """
     lines = (x, *others)
     if not all(line.has_neighbours for line in lines):
@@ -106,7 +106,7 @@ def _change(code: Code, changed: Callable[..., Value], start: str, stop: str, x:
 
 
 def _exchange(code: Code, a: MatrixTile, k: str, where: Value, rows: str, columns: str) -> None:
-    """Exchange row ``k`` with the one behind it that ``where`` names in each lane."""
+    """Exchange row ``k`` with the row behind it whose number is in ``where``, in each lane."""
     e, L = code.e, code.lanes
     with e.loop(code.add(k, 1), rows) as i:
         chosen = L.equal(where, numbered(code, i))
@@ -119,7 +119,7 @@ def _exchange(code: Code, a: MatrixTile, k: str, where: Value, rows: str, column
 
 
 def exchange_all(code: Code, a: MatrixTile, pivots: Line, steps: str, rows: str, columns: str, backwards: bool) -> None:
-    """The exchanges of rows that the pivots name, from the first or from the last one on."""
+    """Exchange rows as the pivots say, in order or ``backwards``."""
     with counting(code, steps, backwards) as k:
         _exchange(code, a, k, pivots.get(k), rows, columns)
 
@@ -127,7 +127,7 @@ def exchange_all(code: Code, a: MatrixTile, pivots: Line, steps: str, rows: str,
 def substitute(
     code: Code, triangle: MatrixTile, x: Line, n: str, upper: bool, unit: bool, nonzero: str | None = None
 ) -> None:
-    """Replace ``x`` by the solution of ``T y = x``; of x, only element ``nonzero`` is not zero, if it is given."""
+    """Replace ``x`` by the solution of ``T y = x``. If given, ``nonzero`` is the only element of x that is not zero."""
     start = nonzero if nonzero is not None and not upper else "0"
     stop = code.add(nonzero, 1) if nonzero is not None and upper else n
     with counting(code, code.subtract(stop, start), upper) as step:
@@ -152,7 +152,7 @@ def substitute_rows(
 
 
 def cholesky(code: Code, a: MatrixTile, line: Line, n: str, upper: bool) -> Value:
-    """One of the triangles of a positive definite matrix is replaced by its factor. Gives in which lanes there is
+    """Replace a triangle of a positive definite matrix by its Cholesky factor. Returns the lanes in which there is
     none."""
     e, L = code.e, code.lanes
     failed = no_lanes(code)
@@ -172,8 +172,9 @@ def cholesky(code: Code, a: MatrixTile, line: Line, n: str, upper: bool) -> Valu
 
 
 def reflect(code: Code, a: MatrixTile, scales: Line, line: Line, rows: str, columns: str, steps: str) -> None:
-    """The upper triangle R of ``H1 H2 ... R``, and below it the vectors of the Householder reflections H, whose first
-    elements are 1; ``scales`` are their factors. A column that is zero below the diagonal needs no reflection."""
+    """Replace ``a`` by the upper triangle R of ``H1 H2 ... R``, and below the diagonal by the vectors of the
+    Householder reflections H, whose first elements, 1, are not stored; ``scales`` are their factors. A column that is
+    zero below the diagonal needs no reflection."""
     e, L = code.e, code.lanes
     with e.loop("0", steps) as k:
         column, after = a.column(k), code.add(k, 1)
@@ -199,7 +200,7 @@ def reflect(code: Code, a: MatrixTile, scales: Line, line: Line, rows: str, colu
 def _apply(
     code: Code, x: MatrixTile, vector: Line, scale: Value, line: Line, k: str, rows: str, start: str, stop: str
 ) -> None:
-    """A reflection of rows from ``k`` on, in some columns. ``line`` is for what they add up to."""
+    """Apply a reflection of the rows from ``k`` on to some columns. ``line`` is scratch memory for their sums."""
     e, own = code.e, x.row(k)
     with e.loop(start, stop) as j:
         line.put(j, own.get(j))
@@ -211,7 +212,7 @@ def _apply(
 
 
 def orthonormal(code: Code, q: MatrixTile, a: MatrixTile, scales: Line, line: Line, rows: str, steps: str) -> None:
-    """The first columns of the product of the reflections that `reflect` made."""
+    """The first columns of the product of the reflections of `reflect`."""
     zero, one = (code.lanes.constant(number, q.dtype) for number in (0, 1))
     with code.e.loop("0", rows) as i:
         row = q.row(i)
@@ -224,7 +225,7 @@ def orthonormal(code: Code, q: MatrixTile, a: MatrixTile, scales: Line, line: Li
 
 
 def clear_beside(code: Code, a: MatrixTile, rows: str, columns: str, upper: bool) -> None:
-    """Zeros below the diagonal of an upper triangle, or above that of a lower one."""
+    """Write zeros below the diagonal of an upper triangle, or above that of a lower one."""
     zero = code.lanes.constant(0, a.dtype)
     with code.e.loop("0", rows) as i:
         row = a.row(i)
@@ -241,7 +242,7 @@ def has_zero_on_diagonal(code: Code, a: MatrixTile, n: str) -> Value:
 
 
 def spoil(code: Code, x: Line, count: str, failed: Value) -> None:
-    """NaN in the lanes that failed."""
+    """Write NaN to the lanes that failed."""
     L = code.lanes
     with code.e.when(L.any_lane(failed)):
         nan = L.constant(float("nan"), x.dtype)

@@ -1,4 +1,4 @@
-"""Steps for stacks of small real matrices. A unit of work is as many matrices as a vector has lanes, or one of few."""
+"""Steps for stacks of small real matrices. A unit is as many matrices as a vector has lanes, or a single matrix."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 _WORK_PER_GRAIN = 1 << 15
 _ENOUGH = 4
-"""How many matrices are computed in lanes rather than alone."""
+"""From so many matrices on, each is computed in a lane; fewer are computed one by one."""
 
 _SHARED = 2048
 _MATRICES, _LINES, _FIRST_OPERAND, _OPERAND_FIELDS = 0, 1, 4, 4
 
 
 def is_small(shape: Shape, dtype: Dtype) -> bool:
-    """Whether a stack of matrices is computed in lanes."""
+    """Whether the matrices of a stack are small enough for this code."""
     return dtype in (dtypes.float32, dtypes.float64) and max(shape[-2:]) <= LARGEST
 
 
 class Matrices:
-    """All matrices of an operand, which were read to a tile, and how they are written."""
+    """The matrices of an operand, which are read into a tile."""
 
     def __init__(self, w: SmallMatricesWriter, position: int) -> None:
         code = w.code
@@ -54,14 +54,14 @@ class Matrices:
         return self._room.tile(self._distance)
 
     def write(self, position: int, failed: Value | None = None) -> None:
-        """Make them a result: NaN in the lanes that failed."""
+        """Write them as a result, with NaN in the lanes that failed."""
         if failed is not None:
             count = self.w.code.multiply(self.rows, self._distance)
             arithmetic.spoil(self.w.code, self._room.line(), count, failed)
         self._move(self.w.stacks[position].write)
 
     def write_rows(self, position: int, rows: str) -> None:
-        """Make the first rows a result."""
+        """Write their first rows as a result."""
         code, write = self.w.code, self.w.stacks[position].write
         together = code.compare("ne", self.length, self.columns)
         with code.e.when(together):
@@ -71,8 +71,8 @@ class Matrices:
 
 
 class Columns(NamedTuple):
-    """Some columns of matrices: a tile, the number of the first one and how many there are; and all elements of the
-    tile, with their number."""
+    """Some columns of matrices: a tile, the first column and how many there are; and all elements of the tile as a
+    line, with their number."""
 
     tile: MatrixTile
     first: str
@@ -82,7 +82,7 @@ class Columns(NamedTuple):
 
 
 class SmallMatricesWriter:
-    """Writes the step of a routine. ``stacks`` and ``extents`` are those of operands and results; ``width`` matrices
+    """Writes the step of a routine. ``stacks`` and ``extents`` are those of operands and results. ``width`` matrices
     are computed at once, each in a lane."""
 
     stacks: list[Stack]
@@ -127,8 +127,8 @@ class SmallMatricesWriter:
 
     @contextmanager
     def columns_of(self, target: Stack, n: str, count: str, source: Stack | None = None) -> Iterator[Columns]:
-        """Columns of a result, some at a time, which are read from a ``source`` if there is one, and written at the
-        end."""
+        """The columns of a result, some at a time. They are read from ``source`` if there is one, and written when the
+        block ends."""
         code = self.code
         room = self.room(LARGEST * COLUMNS)
         whole = code.compare("sle", count, COLUMNS)
@@ -148,7 +148,7 @@ class SmallMatricesWriter:
             move(target.write)
 
     def substitute(self, triangle: MatrixTile, x: Columns, n: str, upper: bool, unit: bool) -> None:
-        """Solve for some columns: one by one, or, of a single matrix, all at once."""
+        """Solve for some columns: one by one or, for a single matrix, all at once."""
         code = self.code
         one = code.compare("eq", x.width, 1) if self.width == 1 else "true"
         with code.e.when(one), code.e.loop("0", x.width) as column:
@@ -171,7 +171,7 @@ def _cholesky(w: SmallMatricesWriter) -> None:
 
 
 def _lu(w: SmallMatricesWriter) -> None:
-    """The operand holds a matrix by columns, and so does the first result."""
+    """The operand and the first result hold the matrix by columns."""
     code, (columns, rows) = w.code, w.extents[0]
     a = Matrices(w, 0)
     steps = code.smaller(rows, columns)
@@ -190,8 +190,7 @@ def _count(w: SmallMatricesWriter, line: Line, count: str) -> None:
 
 
 def _solve(w: SmallMatricesWriter) -> None:
-    """The factors are those of the transpose, ``A^T = P L U``: below the diagonal and on it stands the transpose of
-    U."""
+    """The factors are those of the transpose, ``A^T = P L U``. So on and below the diagonal is the transpose of U."""
     code, (n, _), (_, count) = w.code, w.extents[1], w.extents[3]
     _, _, pivots, b, x = w.stacks
     factors = Matrices(w, 1).tile
@@ -224,7 +223,7 @@ def _solve_triangular(w: SmallMatricesWriter) -> None:
 
 
 def _inverse(w: SmallMatricesWriter) -> None:
-    """``(P L U)^-1``, made of the columns of the transpose of P."""
+    """``(P L U)^-1``, from the columns of the transpose of P."""
     code, (n, _) = w.code, w.extents[0]
     a = Matrices(w, 0).tile
     pivots, order = w.room(LARGEST, dtypes.uint32).line(), w.room(LARGEST, dtypes.uint32)
@@ -242,7 +241,7 @@ def _inverse(w: SmallMatricesWriter) -> None:
 
 
 def _triangular_inverse(w: SmallMatricesWriter) -> None:
-    """Rows of the inverse are columns of that of the transpose; the other triangle is zero."""
+    """Rows of the inverse are columns of the inverse of the transpose. The other triangle is zero."""
     code, (n, _), upper = w.code, w.extents[0], w.params["upper"]
     triangle = Matrices(w, 0).tile.transposed
     zero, one = (code.lanes.constant(number, w.dtype) for number in (0, 1))
@@ -287,7 +286,7 @@ _addresses: dict[Any, int] = {}
 
 
 def step(name: str, call: RoutineCall) -> RoutineStep:
-    """The step of a routine for a stack that `is_small`."""
+    """The step of a routine, for a stack that `is_small`."""
     operands = [*call.operands, *call.results]
     first = operands[0]
     batch = len(first.shape) - 2
@@ -304,9 +303,9 @@ def step(name: str, call: RoutineCall) -> RoutineStep:
 
 
 def _lines(rows: int, columns: int, size: int) -> tuple[int, int, int]:
-    """In how many parts the elements of a matrix are read, how many each has, and how far apart in elements they are.
+    """In how many parts the elements of a matrix are read, how many elements a part has, and how far parts are apart.
 
-    Rows at a distance that makes them share few lines of a cache get one element more.
+    Rows whose distance makes them share few sets of a cache are stored with a gap of one element.
     """
     if columns * size % _SHARED == 0:
         return rows, columns, columns + 1

@@ -1,9 +1,9 @@
-"""Small matrices in memory on the stack, computed as many at once as a vector has lanes, or alone.
+"""Small matrices on the stack: as many at once as a vector has lanes, or a single one.
 
-Many are computed one in each lane: an element is a vector with the same element of each matrix, which are transposed on
-the way from and to the arrays. Lanes behind the last matrix repeat it, and are not written. Where there are few
-matrices, an element is a number (``Code.lanes`` has one lane), and lanes are neighbours in a row or a column. Both ways
-do the same arithmetic with each element, so their bits are the same.
+If there are many matrices, each is in a lane: an element is a vector of that element of each matrix, and matrices are
+transposed when they are read and written. Lanes without a matrix repeat the last one, and are not written. If there are
+few, an element is a number (``Code.lanes`` has one lane), and lanes are neighbours in a row or a column. In both cases
+each element is computed by the same operations, so results have the same bits.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from weft.compiler.cpu.code import WIDTH, Code, read, write
 from weft.dtypes import Dtype
 
 LARGEST = 32
-"""Rows and columns of the largest matrices that are small."""
+"""The most rows and columns of a small matrix."""
 
 COLUMNS = 16
-"""Right sides that are computed at once."""
+"""How many right sides are solved for at once."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Elements at equal distances (in bytes): a row or a column of matrices, or numbers that go with one."""
+    """Elements at equal distances (in bytes): a row or a column of matrices, or a list of numbers."""
 
     code: Code
     pointer: str
@@ -35,7 +35,7 @@ class Line:
 
     @property
     def has_neighbours(self) -> bool:
-        """Whether its elements are numbers without gaps."""
+        """Whether its elements are single numbers without gaps."""
         return self.code.lanes.width == 1 and self.step == self.dtype.size
 
     def at(self, index: str | int) -> str:
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True)
 class MatrixTile:
-    """Matrices. ``down`` and ``across`` are the bytes between rows and between columns."""
+    """Matrices; ``down`` and ``across`` are the bytes between rows and between columns."""
 
     code: Code
     pointer: str
@@ -89,14 +89,13 @@ class Room:
         return Line(self.code, self.pointer, self.size, self.dtype)
 
     def tile(self, columns: str | int) -> MatrixTile:
-        """Matrices of so many columns, row by row."""
+        """The memory as matrices with so many columns, row by row."""
         return MatrixTile(self.code, self.pointer, self.code.multiply(str(columns), self.size), self.size, self.dtype)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Where the matrices of a unit of work are: the first one's address, the bytes of a matrix, and how many there
-    are."""
+    """The matrices of a unit of work: the address of the first one, the bytes of a matrix, and how many there are."""
 
     code: Code
     pointer: str
@@ -105,8 +104,8 @@ class Stack:
     dtype: Dtype
 
     def read(self, room: Room, start: str, count: str, first: str = "0") -> None:
-        """``count`` elements of each matrix from element ``start`` on, which become those of the room from the one
-        numbered ``first`` on. Up to 15 elements behind them are overwritten."""
+        """Read ``count`` elements of each matrix, from element ``start`` on, into the room, from element ``first`` on.
+        Up to 15 elements behind them are overwritten."""
         self._move(0, room, start, count, first)
 
     def write(self, room: Room, start: str, count: str, first: str = "0") -> None:
@@ -131,7 +130,7 @@ class Stack:
 
 
 def vector_between(code: Code, first: str, start: str, stop: str) -> tuple[Lanes, Value]:
-    """A vector of neighbours from ``first`` on, and which of them are from ``start`` up to, but without, ``stop``."""
+    """A vector of neighbours from ``first`` on, and the mask of those from ``start`` up to, but without, ``stop``."""
     L = Lanes(code.e, WIDTH)
     lanes = Value(L, f"<{', '.join(f'i32 {lane}' for lane in range(WIDTH))}>", dtypes.int32)
     low, high = [_narrow(code, L, code.subtract(bound, first), dtypes.int32) for bound in (start, stop)]
@@ -144,5 +143,5 @@ def _narrow(code: Code, L: Lanes, number: str, dtype: Dtype) -> Value:
 
 
 def numbered(code: Code, index: str) -> Value:
-    """An index in all lanes."""
+    """An index, repeated in all lanes."""
     return _narrow(code, code.lanes, index, dtypes.uint32)
