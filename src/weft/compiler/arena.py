@@ -20,7 +20,7 @@ class Interval(NamedTuple):
 
 
 class _Space:
-    """Blocks of an arena that can be taken and given back; neighbours that are free become one."""
+    """Free and taken blocks of an arena. Adjacent free blocks are merged."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -67,10 +67,10 @@ class _Space:
 
 @as_a_whole
 def arrange(intervals: Sequence[Interval]) -> tuple[list[int], int]:
-    """An offset for each interval such that those alive together do not overlap, and the size of the whole.
+    """An offset for each interval, such that intervals that are alive together do not overlap, and the total size.
 
-    Intervals are arranged in the order in which they begin, each in the smallest free block that holds it. Those
-    without bytes take no space.
+    Intervals are placed in the order in which they begin, each in the smallest free block that holds it. An interval of
+    no bytes takes no space.
     """
     offsets = [0] * len(intervals)
     space = _Space()

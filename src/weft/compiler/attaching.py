@@ -1,8 +1,8 @@
-"""Kernels that are attached to calls of routines: each rectangle of a result is followed by what is done with it.
+"""Kernels that are attached to calls of routines: they process each rectangle of the result as soon as it is made.
 
-The step of the call runs the kernel on a rectangle as soon as that is made, while it is in a cache. It is the code that
-a step of its own would run, so it gives the same bits; only its numbers are changed for each rectangle. If nobody else
-needs the result of the call, it is never in memory as a whole.
+The step of the call runs the kernel on a rectangle while that is still in a cache. It runs the code that the kernel
+would have as a step of its own, so it gives the same bits; only some numbers are changed for each rectangle. If nothing
+else needs the result of the call, it is never stored as a whole.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from weft.runtime.memory import contiguous_strides
 class Attachment:
     """A group that runs as a part of the step of a call, and its loops.
 
-    ``result`` is what the call makes. If nobody else needs it (``stored`` is false), it is made in the memory of
-    ``target``, where the kernel then stores what it makes of it, or somewhere else for a while (None).
+    ``result`` is what the call makes. If something else needs it too (``stored``), it has memory of its own. If not,
+    the call makes it in the memory of ``target``, where the kernel then overwrites it with what it stores, or, if
+    ``target`` is None, a rectangle at a time in scratch memory.
     """
 
     group: FusedGroup
@@ -36,11 +37,11 @@ class Attachment:
 
     @property
     def whole(self) -> bool:
-        """Whether a row is needed at once."""
+        """Whether the kernel needs whole rows of the result, because it folds or scans them."""
         return is_whole(self.launch)
 
     def numbered(self, code: Any, numbers: Sequence[int]) -> Attached:
-        """The kernel, with what changes in its numbers from rectangle to rectangle."""
+        """The kernel for use in the step: its numbers, and which of them change from rectangle to rectangle."""
         kernel = self.launch.kernel
         layout = number_layout(kernel, self.schedule.numbers)
         shifts = []
@@ -60,12 +61,12 @@ class Attachment:
 
 
 def is_whole(launch: Launch) -> bool:
-    """Whether rows are needed as a whole."""
+    """Whether a launch needs whole rows, because it folds or scans them."""
     return launch.kernel.lane == "reduced"
 
 
 def fits(launch: Launch, alone: Launch, result: Node) -> bool:
-    """Whether a launch can be done a rectangle of the result of a call at a time. ``alone`` is the same as a step of
+    """Whether a launch can process the result of a call a rectangle at a time. ``alone`` is the same work as a step of
     its own, whose loops may be merged further."""
     kernel = launch.kernel
     if not may_fit(launch, result) or launch.lane_extent != _lanes(result):
@@ -76,7 +77,7 @@ def fits(launch: Launch, alone: Launch, result: Node) -> bool:
 
 
 def may_fit(launch: Launch, result: Node) -> bool:
-    """What of `fits` does not depend on how far loops are merged."""
+    """The conditions of `fits` that do not depend on how far loops are merged."""
     kernel = launch.kernel
     if kernel.sweeps or kernel.ragged or kernel.lane == "none" or result.ndim < 2:
         return False
@@ -93,7 +94,7 @@ def _accesses_to(kernel: Kernel, node: Node) -> list[Access]:
 
 
 def _walks_over(access: Access, launch: Launch) -> bool:
-    """Whether an access goes over all elements in the order of the loops, as a result in memory is made."""
+    """Whether an access visits all elements in row-major order of the loops, as the call stores its result."""
     *rows, lane = contiguous_strides((*launch.row_extents, launch.lane_extent))
     expected = [stride if extent != 1 else 0 for stride, extent in zip(rows, launch.row_extents, strict=True)]
     found = [stride if extent != 1 else 0 for stride, extent in zip(access.rows, launch.row_extents, strict=True)]
@@ -101,7 +102,7 @@ def _walks_over(access: Access, launch: Launch) -> bool:
 
 
 def _writes_apart(kernel: Kernel) -> bool:
-    """Whether no two rectangles write the same."""
+    """Whether no element is written for two different rectangles."""
     for instruction in kernel.instructions:
         if instruction.operation == "store":
             assert instruction.access is not None

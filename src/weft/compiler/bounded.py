@@ -1,4 +1,4 @@
-"""A cache that forgets what is oldest when it is full."""
+"""A cache of bounded size: when it is full, the oldest item is dropped."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 class BoundedCache(Generic[T]):
-    """At most ``most`` items with a weight of at most ``heaviest`` together, but for a single one. ``get`` is that of a
-    dictionary."""
+    """Holds at most ``most`` items, whose weights add up to at most ``heaviest``; a single item may weigh more. ``get``
+    is `dict.get`."""
 
     def __init__(self, most: int, heaviest: int) -> None:
         self.most, self.heaviest = most, heaviest
@@ -19,7 +19,7 @@ class BoundedCache(Generic[T]):
         self.get = self._items.get
 
     def add(self, key: Any, item: T, weight: int) -> None:
-        """Add an item, or one in place of another. One thread at a time may do so."""
+        """Add or replace an item. Only one thread at a time may call this."""
         self._weight += weight - self._weights.get(key, 0)
         self._items[key], self._weights[key] = item, weight
         while len(self._items) > self.most or (self._weight > self.heaviest and len(self._items) > 1):

@@ -1,4 +1,5 @@
-"""Makes one kernel from a group: expressions of loop indices from nodes, then a loop nest around them."""
+"""Makes one kernel from a group: expressions of loop indices from nodes, then the loop nest around these
+expressions."""
 
 from __future__ import annotations
 
@@ -24,15 +25,16 @@ NARROW_LANES = VIRTUAL_LANES // 4
 
 InMemory = Callable[[Node], tuple[Any, Sequence[int], int] | None]
 _Shown = tuple[Node, Terms, tuple[Any, Sequence[int], int] | None]
-"""What a view shows at an index: a node, its index, and where it is if it is in memory."""
+"""What a view shows at an index: a node, the index in it, and its operand, strides and offset if it is in memory."""
 
 
 class Draft:
     """Kernel instructions over loop axis ids, before the axes are ordered.
 
-    ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that can be read, or None.
-    ``chunks`` says how the reduced axis is cut, ``loops`` gives the extents of the axes of a group that folds and scans
-    nothing, in order. Indices are looked up in a ``lookup``. What `Indexed.element` gets is a `Reader` of it.
+    ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that is in memory, or None.
+    ``chunks`` says how the reduced axis is cut. ``loops`` gives the extents of the axes, in order, of a group that
+    folds and scans nothing. ``lookup`` makes the dictionaries that have indices in their keys. `Indexed.element` is
+    given a `Reader` of this draft.
     """
 
     def __init__(
@@ -83,8 +85,8 @@ class Draft:
         return value
 
     def value(self, node: Node, terms: Terms, where: int | None = None) -> int:
-        """The value of ``node`` at an index. Formulas may be thousands of operations deep: what waits for its inputs is
-        on a stack of its own."""
+        """The value of ``node`` at an index. Formulas may be thousands of operations deep, so operations whose inputs
+        are not there yet wait on a list instead of Python's call stack."""
         found = self._found
         waiting: list[tuple[tuple[Node, Terms, int | None], _Shown | None]] = [((node, terms, where), None)]
         while waiting:
@@ -120,7 +122,7 @@ class Draft:
     def _made(
         self, node: Node, terms: Terms, location: tuple[Any, Sequence[int], int] | None, where: int | None
     ) -> int:
-        """What is in memory is loaded, all else computed."""
+        """The value at an index: loaded if the node is in memory, else computed."""
         if location is None:
             return self._once((node, terms, where), lambda: self._expression(node, terms, where))
         # An empty array has no element to read, not even in a loop that is never entered.
@@ -189,7 +191,7 @@ class Draft:
         return self._emit(instruction, axes=self._reduced)
 
     def _total(self, node: Node, terms: Terms) -> int:
-        """The fold of a chunk."""
+        """The fold of one chunk of a row."""
         assert self.chunks is not None
         element = Term(0, ((self.chunks.axis, 1),))
         at = _with_term(terms, node.primitive.axis(node), element)
@@ -211,8 +213,9 @@ class Draft:
         extent: int,
         read: Callable[..., tuple[int, int]] = index_code.nearest,
     ) -> tuple[Term, int | None]:
-        """An index along an axis of ``extent`` that an integer node holds, and whether it is one from 0 to
-        ``count - 1`` (None: always). ``read`` says what stands for one that is not: the nearest that is, or itself."""
+        """An index that an integer node holds, along an axis of ``extent``; and the condition that it is one from 0 to
+        ``count - 1`` (None: always true). ``read`` replaces an index outside of that range by the nearest one inside,
+        or leaves it as it is."""
         affine = affine_index(node, terms, count)
         if affine is not None:
             return affine, None
@@ -240,12 +243,12 @@ class Draft:
 
 
 def _with_term(terms: Terms, axis: int, term: Term) -> Terms:
-    """An index with another term along an axis."""
+    """``terms`` with the term along ``axis`` replaced."""
     return (*terms[:axis], term, *terms[axis + 1 :])
 
 
 class Reader:
-    """What the scalar code of an `Indexed` primitive sees of the kernel: the inputs of its node."""
+    """How the scalar code of an `Indexed` primitive reads the inputs of its node and makes numbers."""
 
     def __init__(self, draft: Draft, node: Node, where: int | None) -> None:
         self._draft, self._node, self._where = draft, node, where
@@ -253,14 +256,14 @@ class Reader:
         self.index_value = draft.index_value
 
     def read(self, position: int, terms: Sequence[Term], where: int | None = None) -> int:
-        """An element of an input, read only where a condition holds."""
+        """An element of an input, read only where the condition ``where`` holds."""
         both = where
         if where is not None and self._where is not None:
             both = index_code.both(self._draft, where, self._where)
         return self._draft.value(self._node.inputs[position], tuple(terms), self._where if both is None else both)
 
     def number(self, value: int) -> int:
-        """An integer that is known when the kernel is launched."""
+        """A number that is passed when the kernel is launched."""
         return self._draft.index_value(Term(value))
 
     def fixed(self, value: int) -> Term:
@@ -277,7 +280,7 @@ class Reader:
         return self.index_value(weighted(terms, contiguous_strides(shape)))
 
     def inside(self, bounds: Sequence[tuple[Term, int, int]]) -> int | None:
-        """Whether every term is at least its low and below its high bound; None if there are no bounds."""
+        """Whether every term is at least its low bound and below its high one; None if there are no bounds."""
         result = None
         for term, low, high in bounds:
             holds = index_code.within(self._draft, self.index_value(term), low, high)
@@ -285,8 +288,8 @@ class Reader:
         return result
 
     def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
-        """An index along an axis of ``extent`` from an integer input, moved to one from 0 to ``count - 1``, and
-        whether it was one (None: always)."""
+        """An index along an axis of ``extent``, read from an integer input and moved into 0 to ``count - 1``; and
+        whether it was there already (None: always)."""
         return self._draft.index_from(self._node.inputs[position], tuple(terms), count, extent)
 
     def zero(self, dtype: Dtype) -> int:
@@ -295,7 +298,7 @@ class Reader:
 
 
 def affine_index(node: Node, terms: Terms, count: int) -> Term | None:
-    """The index itself, if ``node`` just counts along an axis and stays below ``count``."""
+    """The index as a term, if ``node`` only counts along an axis and stays below ``count``."""
     while node.primitive is not None:
         step = node.primitive.behind(node, terms)
         if step is None:
@@ -319,7 +322,7 @@ def axes_apart(node: Node, write: p.ScatterWrite, at: Terms) -> set[int]:
 
 def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_apart: bool = False) -> Launch:
     """Order and merge the loop axes of a draft, and find the level of every instruction. With ``lanes_apart``, the last
-    axis stays that of the lanes as it is."""
+    axis becomes that of the lanes, and no other axis is merged with it."""
     reduced = set(draft._reduced)
     parallel = [axis for axis in axes if axis not in reduced]
     lane = axes[-1] if axes else None
@@ -346,7 +349,7 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_
 
 
 def _scatters(draft: Draft) -> bool:
-    """Whether a store has computed indices: then lanes may collide along the axes that the indices depend on."""
+    """Whether a store has computed indices: then several lanes may write to one element."""
     return any(
         instruction.operation == "store" and term is not None and term.computed
         for instruction, term in zip(draft.instructions, draft.terms, strict=True)
@@ -354,7 +357,7 @@ def _scatters(draft: Draft) -> bool:
 
 
 class _Nest:
-    """Strides per loop axis of every access, while axes are merged."""
+    """The strides of every access per loop axis, while axes are merged."""
 
     def __init__(self, draft: Draft, extents: dict[int, int]) -> None:
         self._draft = draft
@@ -362,12 +365,12 @@ class _Nest:
         self._strides = [dict(term.axes) if term is not None else None for term in draft.terms]
 
     def is_narrow(self, lane: int, row: int) -> bool:
-        """Whether the lanes of the last axis would leave most of a vector empty, and those of the axis before it not.
-        Pairs and coordinates are such axes."""
+        """Whether lanes along the last axis would leave most of a vector empty, and lanes along the axis before it
+        would not. An axis of pairs or of coordinates is so short."""
         return self.extents[lane] <= NARROW_LANES and self.extents[row] >= VIRTUAL_LANES
 
     def merge_rows(self, rows: list[int], lane: int | None) -> list[int]:
-        """Merge neighbours that every access walks over as over one axis."""
+        """Merge neighbouring axes if every access can go over both with one stride."""
         order = rows if lane is None else [*rows, lane]
         merged: list[int] = []
         for axis in order:
@@ -389,11 +392,11 @@ class _Nest:
             strides is None or strides.get(outer, 0) == strides.get(inner, 0) * extent for strides in self._strides
         ):
             return False
-        # A value that depends on one axis only would be computed for both.
+        # A value that depends on only one of them would be computed for every element of both.
         return all((outer in depends) == (inner in depends) for depends in self._draft.depends)
 
     def cut(self, chunks: Chunks) -> None:
-        """Make two loop axes of one: its chunks, and the elements of a chunk."""
+        """Split a loop axis in two: its chunks, and the elements of a chunk."""
         self.extents[chunks.axis] = chunks.size
         for strides in self._strides:
             if strides is not None and chunks.axis in strides:
@@ -403,7 +406,7 @@ class _Nest:
         ]
 
     def fill_in(self, rows: list[int], sweeps: list[int], lane: int | None, mode: str) -> None:
-        """Fill in accesses and levels of all instructions."""
+        """Set accesses and levels of all instructions, for a final order of the axes."""
         order = {axis: position + 1 for position, axis in enumerate(sweeps)}
         draft = self._draft
         for instruction, depends, term, strides in zip(

@@ -1,8 +1,8 @@
-"""Plans that one process leaves on disk for the next: which code runs with which numbers on which memory.
+"""Plans on disk, for processes that start later: which code runs with which numbers on which memory.
 
-A plan is cached if it holds nothing but numbers and code that is on disk itself, named by its key. It is found by the
-digest of its program and of all that planning depends on. What a file says is executed, as machine code is: see
-`runtime.disk_cache` for who may have written it.
+A plan can be cached if it consists of numbers and of code that is itself on disk under a key. Its own key is the digest
+of its program and of all that planning depends on. What a file says is executed, like machine code:
+`runtime.disk_cache` says who may have written it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from weft.compiler.program import Entry
 from weft.compiler.target import Target
 
 FEWEST_ENTRIES = 32
-"""Programs of fewer operations are planned in less time than others take to be found."""
+"""Programs of fewer operations are not cached: they are planned in less time than reading a plan takes."""
 
 
 def found(entries: Sequence[Entry], outputs: Sequence[int], target: Target) -> Unsealed | None:
-    """What the plan of a program is made of, from disk; None if it is not there."""
+    """The parts of the plan of a program, from disk; None if they are not there."""
     disk, key = key_of(entries, outputs, target)
     content = None if key is None or disk is None else disk.get(key)
     return None if content is None else plan_data.from_bytes(content, target)
 
 
 def keep(entries: Sequence[Entry], outputs: Sequence[int], target: Target, parts: Unsealed) -> None:
-    """Leave a plan on disk, if it can be cached."""
+    """Write a plan to disk, if it can be cached."""
     disk, key = key_of(entries, outputs, target)
     if disk is None or key is None or not loading.files_as_said():
         return
@@ -40,7 +40,7 @@ def keep(entries: Sequence[Entry], outputs: Sequence[int], target: Target, parts
 
 
 def check(parts: Unsealed, target: Target) -> None:
-    """Raise if a plan is not what would be read of what would be cached of it."""
+    """Raise if writing a plan to bytes and reading it back gives another plan."""
     content = None if target.cache_key is None else plan_data.to_bytes(parts, target)
     if content is None:
         return
@@ -50,7 +50,7 @@ def check(parts: Unsealed, target: Target) -> None:
 
 
 def key_of(entries: Sequence[Entry], outputs: Sequence[int], target: Target) -> tuple[Any, bytes | None]:
-    """The disk cache and the key of a plan there; None for what there is not."""
+    """The disk cache, and the key of a plan in it; None for each that does not exist."""
     if len(entries) < FEWEST_ENTRIES or target.cache_key is None:
         return None, None
     disk = loading.disk_of_plans()

@@ -1,4 +1,4 @@
-"""NVIDIA's cards with their target. What that takes is imported when somebody asks for a GPU."""
+"""NVIDIA's cards with their target. Modules for GPUs are imported only when a GPU is asked for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _engines() -> list[Any]:
 
 
 def libraries() -> list[Any]:
-    """NVIDIA's libraries that computing on a card uses; none if there is no card."""
+    """NVIDIA's libraries that Weft calls; an empty list if there is no card."""
     if not engines():
         return []
     from weft.runtime.cuda import shared_libraries
@@ -39,7 +39,7 @@ def libraries() -> list[Any]:
 
 
 def reason() -> str:
-    """Why there is none."""
+    """Why no card can be used."""
     from weft.runtime.cuda import cards
 
     return cards.reason()

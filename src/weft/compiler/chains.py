@@ -1,9 +1,9 @@
-"""Chains: steps of a plan that run one after the other for one turn after the other.
+"""Chains: steps of a plan that alternate, one *turn* after the other.
 
-A product of a stack of matrices, what is made of it, and a product of that: each of these steps goes over the stack,
-and nothing goes from one matrix to another. So they may all be done for the first matrix, then all for the second: a
-*turn* for each. What only these steps need is then no larger than a turn makes it, and in a cache. They run the same
-code for the same units of work, so bits are the same.
+A product of a stack of matrices, elementwise work on it, and a product of that: each of these steps goes over the
+stack, and no matrix depends on another one. So all steps may be done for the first matrix, then all for the second: one
+turn each. Temporaries between these steps then need the memory of one turn only, and stay in a cache. The same code
+runs for the same units of work, so results are the same bits.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from weft.runtime.memory import contiguous_strides
 from weft.runtime.steps import Place
 
 MOST_ENTRIES = 200
-"""Of addresses and constants that the steps of a chain refer to."""
+"""The most addresses and constants that the steps of a chain may use together."""
 
 
 class ScheduledGroup(NamedTuple):
-    """A step that is planned: a group, and of a kernel its loops and how they are done."""
+    """A planned step: its group, and for a kernel its launch and its schedule."""
 
     group: Group
     launch: Launch | None
@@ -40,9 +40,9 @@ class ScheduledGroup(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Chain:
-    """The steps ``first`` to ``last`` of a plan, for so many ``turns``, of which the target does ``units`` at a time.
+    """The steps ``first`` to ``last`` of a plan, done in ``turns``, of which the target does ``units`` at a time.
 
-    ``inside`` are the nodes that only these steps need: each is at an offset in the scratch memory of a unit, which has
+    ``inside`` are the nodes that only these steps need, with their offsets in the scratch memory of a unit, which has
     ``scratch`` bytes.
     """
 
@@ -55,9 +55,10 @@ class Chain:
 
 
 class NodeAccess(NamedTuple):
-    """Where a step accesses a node, in elements: along the ``outer`` axes of its work, in order, and within these.
+    """Where a step accesses a node, in elements: extents and strides of the ``outer`` axes, over which the work of the
+    step is divided, and of the ``inner`` ones.
 
-    ``computed``: at places that are not known."""
+    ``computed``: the locations are known only at run time."""
 
     node: Node
     reads: bool
@@ -67,7 +68,7 @@ class NodeAccess(NamedTuple):
     computed: bool = False
 
     def stays_in(self, turns: int) -> bool:
-        """Whether each of so many turns has a part of the node for itself, in their order."""
+        """Whether each turn accesses a part of the node of its own, and these parts follow each other in memory."""
         part, rest = divmod(self.node.size, turns)
         if rest or self.computed:
             return False
@@ -85,7 +86,7 @@ class NodeAccess(NamedTuple):
 
 
 class TurnAccesses(NamedTuple):
-    """The nodes that a step accesses, those that it reads, and those of which a turn needs the part of another one."""
+    """The nodes that a step accesses, those that it reads, and those of which a turn accesses another turn's part."""
 
     nodes: frozenset[Node]
     read: frozenset[Node]
@@ -101,7 +102,7 @@ class TurnAccesses(NamedTuple):
 
 
 def accesses_of_launch(launch: Launch) -> Iterator[NodeAccess]:
-    """What a kernel accesses."""
+    """All accesses of a kernel."""
     for instruction in launch.kernel.instructions:
         access = instruction.access
         if access is not None and access.operand is not None:
@@ -112,7 +113,7 @@ def accesses_of_launch(launch: Launch) -> Iterator[NodeAccess]:
 
 
 def _access_of_stack(layout: Layout, shape: Shape, reads: bool) -> NodeAccess:
-    """What a call accesses of a stack of matrices."""
+    """The access of a call to a stack of matrices."""
     factors = layout.factors or [[axis] for axis in zip(shape, layout.strides, strict=True)]
     outer, inner = ([axis for one in part for axis in one] for part in (factors[:-2], factors[-2:]))
     return NodeAccess(layout.base, reads, outer, inner, layout.offset)
@@ -121,10 +122,10 @@ def _access_of_stack(layout: Layout, shape: Shape, reads: bool) -> NodeAccess:
 class ChainFinder:
     """Finds the chains of a plan.
 
-    ``operands`` gives where the inputs of a call are, ``apart`` the loops of a kernel with its lanes unmerged;
-    ``attached`` are the kernels that are attached to calls, ``fed`` those that feed calls. ``stored`` gives the groups
-    that store a node; ``fixed`` are nodes that are in the memory of the run in any case, ``shared`` those that share it
-    with others.
+    ``operands`` gives the layouts of the inputs of a call, ``apart`` the launch of a kernel whose lanes are not merged
+    with other axes. ``attached`` are the kernels that are attached to calls, ``fed`` the feeders of calls. ``stored``
+    gives the groups that store a node. ``fixed`` are nodes that must be in the memory of the run, ``shared`` those that
+    share memory with other nodes.
     """
 
     def __init__(
@@ -161,7 +162,8 @@ class ChainFinder:
         return found
 
     def found(self) -> list[Chain]:
-        """All chains, in order. The steps of a chain are changed to those that it needs."""
+        """All chains, in order. In ``scheduled``, the steps of chains are replaced by those that can be done in
+        turns."""
         chains: list[Chain] = []
         if not self._are_worth_it(self.stored.keys()):
             return chains
@@ -178,7 +180,7 @@ class ChainFinder:
         return chains
 
     def _chain_around(self, number: int, start: int) -> Chain | None:
-        """The chain with a call, whose steps come after ``start``."""
+        """The longest chain around a call, with no step before ``start``; None if there is none."""
         node = self.scheduled[number].group.node  # type: ignore[attr-defined]  # it is a call
         turns = prod(node.shape[:-2])
         units = self.target.chain_units(turns) if turns > 1 else 0
@@ -200,18 +202,18 @@ class ChainFinder:
         return Chain(first, last, turns, units, offsets, scratch)
 
     def _are_worth_it(self, nodes: Iterable[Node]) -> bool:
-        """Whether a chain may be worth it inside of which are some of these nodes at most."""
+        """Whether these temporaries are too large for a cache: only then a chain saves time."""
         return _bytes_of([node for node in nodes if node not in self.fixed]) >= self.target.limits.uncached_size
 
     def _for_turns(self, number: int, turns: int) -> ScheduledGroup | None:
-        """A step as it can be done turn by turn."""
+        """The step so that it can be done turn by turn; None if that is not possible."""
         known = self._of_turns.get(number)
         if known is None or known[0] != turns:
             known = self._of_turns[number] = turns, self._divided(self.scheduled[number], turns)
         return known[1]
 
     def _turned(self, number: int, turns: int) -> ScheduledGroup:
-        """A step that `_may_turn`, turn by turn."""
+        """The step turn by turn, where `_may_turn` holds."""
         step = self._for_turns(number, turns)
         assert step is not None
         return step
@@ -236,8 +238,8 @@ class ChainFinder:
         return self._for_turns(number, turns) is not None
 
     def _may_be(self, first: int, last: int, turns: int) -> bool:
-        """Whether steps may be a chain: no turn reads what another one writes, nor do two steps write in the part of
-        another turn."""
+        """Whether steps may be a chain: no turn reads a part that another turn writes, and no two steps write to the
+        part of another turn."""
         numbers = range(first, last + 1)
         if not all(self._may_turn(number, turns) for number in numbers):
             return False
@@ -263,7 +265,7 @@ class ChainFinder:
         return known[1]
 
     def _accesses_of(self, step: ScheduledGroup) -> list[NodeAccess]:
-        """All accesses of a step to memory. What kernels that are parts of it pass on within it is not in memory."""
+        """All accesses of a step to memory, without the results that it passes to kernels that are parts of it."""
         group, launch, _ = step
         accesses = [] if launch is None else list(accesses_of_launch(launch))
         if not isinstance(group, RoutineGroup):
@@ -281,7 +283,7 @@ class ChainFinder:
         return [access for access in accesses if access.node not in passed_on]
 
     def _inside(self, first: int, last: int, turns: int) -> set[Node]:
-        """The nodes that only the steps ``first`` to ``last`` need."""
+        """The nodes that only the steps ``first`` to ``last`` access, each turn its own part."""
         steps = [self._turn_accesses(number, turns) for number in range(first, last + 1)]
         inside = set()
         for node in _union([step.nodes for step in steps]) - _union([step.leaving for step in steps]):
@@ -291,7 +293,7 @@ class ChainFinder:
         return inside
 
     def _arranged(self, turns: int, inside: set[Node]) -> tuple[dict[Node, int], int]:
-        """Where nodes are in the scratch memory of a unit, and its size."""
+        """The offset of each node in the scratch memory of a unit, and the size of that memory."""
         nodes = sorted(inside, key=lambda node: node.serial)
         intervals = [Interval(node.size * node.dtype.size // turns, *self._uses[node]) for node in nodes]
         offsets, size = arrange(intervals)
@@ -307,11 +309,11 @@ def _bytes_of(nodes: Iterable[Node]) -> int:
 
 
 class ChainTable(Mapping[object, tuple[int, int]]):
-    """The table that the steps of a chain have in place of that of the run: slots and offsets of nodes, like those of
-    a plan. ``entries`` say what it is made of.
+    """The table of the steps of a chain, used instead of that of the run: slots and offsets of nodes, as in a plan.
+    ``entries`` says how each slot is filled.
 
-    ``slots`` are those of the plan; ``scratch`` is where the scratch memory of all units begins; ``homes`` are nodes in
-    the memory of others, and these.
+    ``slots`` are those of the plan. ``scratch`` is where the scratch memory of all units begins. ``homes`` maps nodes
+    that are in the memory of other nodes to these.
     """
 
     def __init__(
@@ -340,7 +342,7 @@ class ChainTable(Mapping[object, tuple[int, int]]):
         return len(self.chain.inside) + len(self.slots)
 
     def plain(self, slot: int) -> int:
-        """The number of an entry that is one of the table of the run."""
+        """The slot, in this table, of an entry that is copied from the table of the run."""
         return self._number(ChainEntry(slot, 0, 0, 0))
 
     def _number(self, entry: ChainEntry) -> int:

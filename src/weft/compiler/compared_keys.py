@@ -1,4 +1,4 @@
-"""Dictionaries whose keys may have open numbers in them."""
+"""Dictionaries whose keys may contain open numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from weft.compiler.open_numbers import OpenNumber, OpenNumberError
 
 
 class ComparedKeys(MutableMapping[Any, Any]):
-    """A dictionary in which keys with open numbers are compared with those that differ from them in numbers alone, so
-    that it is noted which of them are equal. Nothing is removed from it."""
+    """A dictionary for keys with open numbers. A key is compared with all keys that differ from it in numbers only, so
+    that the comparisons of open numbers are recorded. Nothing can be removed."""
 
     def __init__(self) -> None:
         self._items: list[tuple[Any, Any]] = []
         self._positions: dict[Any, int] = {}
-        """Where keys without open numbers are."""
+        """Positions in ``_items`` of keys without open numbers."""
         self._alike: dict[Any, list[int]] = {}
-        """Where keys are by what they have besides numbers: the first ``_sorted`` ones."""
+        """Positions in ``_items`` of keys that differ in numbers only, for the first ``_sorted`` items."""
         self._sorted = 0
         self._has_open = False
 
@@ -29,7 +29,7 @@ class ComparedKeys(MutableMapping[Any, Any]):
         return found
 
     def _position(self, key: Any) -> int | None:
-        """Where an equal key is."""
+        """The position of the item with an equal key."""
         try:
             position = self._positions.get(key)
             if position is not None or not self._has_open:
@@ -77,11 +77,11 @@ class ComparedKeys(MutableMapping[Any, Any]):
 
 
 def without_numbers(key: Any) -> Any:
-    """What keys have in common that differ in integers alone."""
+    """A key with its integers left out: equal for keys that differ in integers only."""
     if type(key) is OpenNumber or type(key) is int:
         return None
     return tuple(map(without_numbers, key)) if isinstance(key, tuple) else key
 
 
 Lookup = type[dict[Any, Any]] | type[ComparedKeys]
-"""Where keys are looked up: the latter while a plan is made with open numbers."""
+"""The class of dictionaries to look keys up in: `ComparedKeys` while a plan is made with open numbers."""
