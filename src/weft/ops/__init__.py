@@ -1,6 +1,6 @@
 """The public functions on arrays: arguments, promotion, broadcasting and documentation around the primitives.
 
-Each file names in its ``__all__`` what is public; nothing is listed again here.
+Each file lists its public names in ``__all__``; they are not listed again here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from weft.ops.shaping import *
 from weft.ops.sorting import *
 from weft.ops.views import *
 
-if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+if not TYPE_CHECKING:  # mypy understands only literal lists, and treats names imported by * as public
     __all__ = [
         "einsum",
         "einsum_path",

@@ -1,4 +1,4 @@
-"""What the public functions do with their arguments before a primitive sees them: promotion, broadcasting, axes."""
+"""What public functions do with their arguments before a primitive gets them: promotion, broadcasting, axes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 _new_constant = p.constant.make
-_USUAL = 1 << 62  # plain ints below it need no check for 64 bits
+_USUAL = 1 << 62  # plain ints below it are known to fit 64 bits
 
 
 def inexact(dtype: Dtype) -> Dtype:
@@ -95,26 +95,26 @@ def _word(words: Sequence[str], position: int) -> str:
 
 
 def _unfit(name: str, argument: str, value: Any, error: Exception) -> Exception:
-    """What to say of a scalar that is no number, or does not fit the dtype that it would take."""
+    """The error for a scalar that is no number, or that does not fit the dtype it would get."""
     if isinstance(error, TypeError):
         return _no_array(name, argument, value)
     return ValueError(f"[{name}] {argument}: {error}.")
 
 
 def to_dtype(x: Array, dtype: Dtype) -> Array:
-    """``x`` converted to ``dtype``, or itself if it has it."""
+    """``x`` converted to ``dtype``; ``x`` itself if it has that dtype."""
     if x.node.dtype is dtype:
         return x
     return p.cast(x, dtype=dtype)
 
 
 def fresh(x: Array) -> Array:
-    """Another handle of the same node: what a function returns must not be the caller's own handle."""
+    """A new handle of the same node, because a function must not return the handle that its caller passed."""
     return wrap(x.node)
 
 
 def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
-    """An elementwise primitive of one array, in the dtype that ``widen`` makes of its dtype."""
+    """An elementwise primitive of one array, in the dtype that ``widen`` returns for the array's dtype."""
     x = a if isinstance(a, Handle) else array_of(primitive.name, "a", a)
     if stream is not None:
         return call_on(stream, unary, primitive, x, None, widen)
@@ -132,8 +132,8 @@ def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen |
 def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """An elementwise primitive of two arrays or numbers, promoted and broadcast.
 
-    Two arrays of one floating dtype and one shape, or one and a number, take a short way: every primitive
-    that is passed here accepts them as they are.
+    Two arrays of one floating dtype and one shape, or such an array and a number, take a short path: every primitive
+    that is passed here accepts them unchanged.
     """
     if stream is not None:
         return call_on(stream, binary, primitive, a, b, None, widen)
@@ -159,7 +159,7 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
         else:
             short = False
     except (OverflowError, AmbiguousExtentError):
-        short = False  # a number outside the dtype, or symbolic extents: the general way decides
+        short = False  # a number outside the dtype, or symbolic extents: the general path decides
     if not short:
         return general_binary(primitive, a, b, None, widen)
     result: Any = primitive.result
@@ -167,7 +167,7 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
 
 
 def general_binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
-    """`binary` without the short way: for any dtypes and shapes, and for primitives that refuse floating dtypes."""
+    """`binary` without the short path: for any dtypes and shapes, and for primitives that refuse floating dtypes."""
     if stream is not None:
         return call_on(stream, general_binary, primitive, a, b, None, widen)
     if isinstance(a, Handle) and isinstance(b, Handle) and a.node.dtype is b.node.dtype and widen is None:
@@ -190,10 +190,10 @@ def promoted(
     widen: Widen | None = None,
     words: Sequence[str] = ("a", "b"),
 ) -> list[Array]:
-    """Arrays of one dtype: that of the arrays together, to which Python numbers and NumPy's arrays only add a higher
-    kind. Without arrays, what is NumPy's has its own dtype, and so have Python numbers beside it.
+    """Arrays converted to one dtype: the common dtype of the arrays, to which Python numbers and NumPy's arrays only
+    add a higher kind. If there are no arrays, NumPy's values have their own dtype, and Python numbers adapt to it.
 
-    ``widen`` gives the dtype to compute in for the promoted one; ``words`` are the names of the arguments in messages.
+    ``widen`` maps the promoted dtype to the one to compute in; ``words`` are the names of the arguments in messages.
     """
     found = [value if isinstance(value, Handle) else python_scalar(value) for value in values]
     common = _common_dtype(found)
@@ -221,7 +221,7 @@ def promoted(
 
 
 def _common_dtype(values: Sequence[Any]) -> Dtype | None:
-    """The dtype of all arrays among some values together; None if there are none."""
+    """The common dtype of all arrays among the values; None if there are no arrays."""
     common: Dtype | None = None
     for value in values:
         if isinstance(value, Handle):
@@ -230,7 +230,8 @@ def _common_dtype(values: Sequence[Any]) -> Dtype | None:
 
 
 def _dtype_beside(value: Any, common: Dtype | None) -> Dtype | None:
-    """The dtype of arrays, if NumPy's array beside them takes it: it is of no higher kind, and its integers fit."""
+    """The common dtype of the arrays, if a NumPy array can take it: its own dtype is of no higher kind, and its
+    integers fit."""
     if common is None or not isinstance(value, np.ndarray) or value.dtype.kind not in "buifc":
         return None
     own = dtypes.from_numpy(value.dtype)
@@ -241,7 +242,7 @@ def _dtype_beside(value: Any, common: Dtype | None) -> Dtype | None:
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """``(2, 3)``, with the plain numbers of symbolic extents."""
+    """A shape as text, such as ``(2, 3)``; symbolic extents as the numbers they have while tracing."""
     extents = [str(extent) for extent in shape]
     return f"({extents[0]},)" if len(extents) == 1 else f"({', '.join(extents)})"
 
@@ -283,8 +284,8 @@ def broadcast(x: Array, shape: Shape) -> Array:
 
 
 def broadcast_anew(x: Array, shape: Shape) -> Array:
-    """`broadcast` for results: always a node of its own. Which nodes a function makes must not depend on extents, or
-    its gradient would be summed up in another order where they are other ones."""
+    """`broadcast` that always makes a node, for results. The nodes that a function makes must not depend on extents:
+    otherwise its gradient would be summed in another order for other extents."""
     missing = len(shape) - x.node.ndim
     if missing:
         x = p.expand(x, axes=tuple(range(missing)))
@@ -292,7 +293,7 @@ def broadcast_anew(x: Array, shape: Shape) -> Array:
 
 
 def broadcast_all(name: str, arrays: Sequence[Array]) -> list[Array]:
-    """All arrays in their common shape. Constants stay 0-d: elementwise primitives repeat them by themselves."""
+    """All arrays in their common shape. Constants stay 0-d, because elementwise primitives repeat them."""
     shape = broadcasted_shape(name, [x.node.shape for x in arrays])
     return [x if p.is_constant(x.node) else broadcast(x, shape) for x in arrays]
 
@@ -330,8 +331,8 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def as_sequence(value: Any) -> Sequence[Any] | None:
-    """``value`` as a sequence if it is one, also a vector of NumPy's or a range; else None. A vector of integers is
-    waited for and read, if it is not traced."""
+    """``value`` as a sequence if it is one (also a vector of NumPy's or a range); else None. A vector of integers that
+    is not traced is evaluated."""
     if isinstance(value, (list, tuple, range)):
         return value
     if isinstance(value, Handle) and (not value.node.dtype.is_integer or trace_of(value.node) is not None):
@@ -343,7 +344,7 @@ def as_sequence(value: Any) -> Sequence[Any] | None:
 
 
 def entries_of(value: Any) -> Sequence[Any]:
-    """The entries of a sequence, or what is none as the only entry."""
+    """The entries of a sequence; anything else as the only entry."""
     several = as_sequence(value)
     return (value,) if several is None else several
 
@@ -362,16 +363,16 @@ def dtype_behind(name: str, shape: Any, dtype: Any) -> Dtype:
     """``dtype``, the argument that follows ``shape``.
 
     Raises:
-        TypeError: it is none. The message tells who gave the extents one by one what to write.
+        TypeError: it is none. If extents were given as separate arguments, the message tells what to write instead.
     """
-    # Python refuses to print integers of thousands of digits, so the message is for those that could be extents.
+    # Python refuses to print integers of thousands of digits, so the message is only for numbers that can be extents.
     if isinstance(dtype, int) and isinstance(shape, int) and max(abs(shape), abs(dtype)) < 2**63:
         raise TypeError(f"[{name}] shape is one argument: write ({shape}, {dtype}).")
     return as_dtype(dtype)
 
 
 def count_of(name: str, word: str, value: Any) -> int:
-    """A number that must be an int and not negative, such as how often or how many."""
+    """``value`` as a count, which must be an int that is not negative."""
     number = integer_of(name, word, value)
     if number < 0:
         raise ValueError(f"[{name}] {word} cannot be negative; got {number}.")
@@ -379,7 +380,7 @@ def count_of(name: str, word: str, value: Any) -> int:
 
 
 def integer_of(name: str, word: str, value: Any) -> int:
-    """``value`` as an int. A 0-d array of integers is waited for and read.
+    """``value`` as an int. A 0-d array of integers is evaluated.
 
     Raises:
         TypeError: it is something else, or an array that is traced.
@@ -393,12 +394,11 @@ def integer_of(name: str, word: str, value: Any) -> int:
 
 
 def real_number(name: str, word: str, value: Any) -> Any:
-    """``value`` as a Python number that is not complex, also one of NumPy's. An array of one element is waited for
-    and read.
+    """``value`` as a Python number that is not complex, also from NumPy. An array of one element is evaluated.
 
     Raises:
         TypeError: it is something else, or an array that is traced.
-        ValueError: it is an int beyond all floating numbers.
+        ValueError: it is an int larger than every floating-point number.
     """
     if isinstance(value, Handle):
         readable = trace_of(value.node) is None and value.node.size == 1
@@ -430,5 +430,5 @@ def checked_extents(name: str, shape: Shape) -> Shape:
 
 
 def extent_constant(extent: AnyExtent, dtype: Dtype) -> Array:
-    """A count of elements as a number of the computation."""
+    """An extent as a number in the graph."""
     return wrap(_new_constant(extent, dtype))

@@ -1,8 +1,8 @@
 """Functions of two arrays or numbers, element by element.
 
-The operands are broadcast to one shape and promoted to one dtype; a Python number takes the array's dtype, or a
-higher kind if it has to (a float beside integers). The rules and ``stream=`` are the same for all of them, so that the
-docstrings only say what is computed.
+The operands are broadcast to one shape and promoted to one dtype; a Python number takes the array's dtype, or a higher
+kind if needed (a float beside integers). These rules and ``stream=`` are the same for all functions here, so each
+docstring only says what is computed.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ __all__ = [
     "subtract",
 ]
 
-# Processors multiply several times as fast as they divide. These numbers and their reciprocals are exact in all
-# floating dtypes, so the bits are the same.
+# Multiplication is several times faster than division. These numbers and their reciprocals are exact in all floating
+# dtypes, so the result has the same bits.
 _EXACT_RECIPROCALS = {sign * 2.0**power: sign * 2.0**-power for sign in (1, -1) for power in range(-14, 15)}
 
 
 def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """a + b; booleans are joined by "or".
+    """a + b; for booleans, "or".
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -81,7 +81,7 @@ def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def subtract(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """a - b; of booleans, whether they differ.
+    """a - b; for booleans, whether they differ.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -95,7 +95,7 @@ def subtract(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def multiply(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """a * b; booleans are joined by "and".
+    """a * b; for booleans, "and".
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -123,7 +123,7 @@ def divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """The largest whole number not above a / b, in the dtype of the operands.
+    """a / b rounded down to an integer, in the dtype of the operands.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -137,7 +137,7 @@ def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """a - b * floor(a / b): what division leaves, with the sign of b.
+    """a - b * floor(a / b): the remainder of the division, with the sign of b.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -152,7 +152,7 @@ def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
-    """`floor_divide` and `remainder` in one.
+    """`floor_divide` and `remainder` together.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -176,7 +176,7 @@ def power(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     array([8, 1.73205], dtype=float32)
     """
     if (type(b) is int or type(b) is float or type(b) is Extent) and b == 2 and isinstance(a, Handle):
-        # One rounding instead of a logarithm and an exponential, and nothing special in the derivative.
+        # This rounds once, without a logarithm and an exponential, and its derivative needs no special cases.
         dtype = a.node.dtype
         if dtype.is_inexact or (dtype.is_integer and type(b) is not float):
             return unary(p.square, a, stream)
@@ -199,7 +199,7 @@ def _are_boolean(*operands: Any) -> bool:
 def _of_booleans(
     primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice, through: Dtype | None = None
 ) -> Array:
-    """The result of boolean operands, computed in the dtype ``through``."""
+    """The result for boolean operands, computed in the dtype ``through``."""
     x, y = promoted(name, (a, b))
     if through is not None:
         x, y = to_dtype(x, through), to_dtype(y, through)
@@ -207,7 +207,7 @@ def _of_booleans(
 
 
 def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """The larger of a and b; NaN if one of them is. Complex numbers are compared by real, then by imaginary part.
+    """The larger of a and b; NaN if either is NaN. Complex numbers are compared by real, then by imaginary part.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -219,7 +219,7 @@ def maximum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def minimum(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """The smaller of a and b; NaN if one of them is. Complex numbers are compared by real, then by imaginary part.
+    """The smaller of a and b; NaN if either is NaN. Complex numbers are compared by real, then by imaginary part.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -243,7 +243,7 @@ def logaddexp(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def arctan2(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """The angle from -pi to pi of the point with abscissa b and ordinate a.
+    """The angle from -pi to pi of the point with x-coordinate b and y-coordinate a.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -258,13 +258,13 @@ atan2 = arctan2
 
 
 def hypot(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """sqrt(a^2 + b^2) without overflow; infinite if one of them is.
+    """sqrt(a^2 + b^2) without overflow; infinite if either is infinite.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     Raises:
-        TypeError: complex numbers.
+        TypeError: an argument is complex.
 
     >>> mx.hypot(mx.array([3.0, 5.0]), mx.array([4.0, 12.0]))
     array([5, 13], dtype=float32)
@@ -273,13 +273,13 @@ def hypot(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def copysign(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """The magnitude of a with the sign of b, also where b is a zero or NaN.
+    """The magnitude of a with the sign of b; zeros and NaN have a sign, too.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     Raises:
-        TypeError: complex numbers.
+        TypeError: an argument is complex.
 
     >>> mx.copysign(mx.array([1.0, -2.0]), mx.array([-0.0, 3.0]))
     array([-1, 2], dtype=float32)
@@ -294,7 +294,7 @@ def nextafter(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
     Raises:
-        TypeError: complex numbers.
+        TypeError: an argument is complex.
 
     >>> mx.nextafter(mx.array(1.0), mx.array(2.0)) - 1 == mx.finfo(mx.float32).eps
     array(True, dtype=bool)
@@ -304,10 +304,10 @@ def nextafter(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def signbit(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """Whether the sign of each element is minus, also of zeros and NaN.
+    """Whether each element has a minus sign; zeros and NaN have a sign, too.
 
     Raises:
-        TypeError: complex numbers.
+        TypeError: the array is complex.
 
     >>> mx.signbit(mx.array([-1.0, -0.0, 0.0]))
     array([True, True, False], dtype=bool)
@@ -331,10 +331,10 @@ def clip(
     max: Any = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Each element moved into the range from a_min to a_max; NaN stays.
+    """Each element limited to the range from a_min to a_max; NaN stays.
 
-    The limits are broadcast and promoted with ``a``; None leaves that side open. ``min`` and ``max`` are the standard's
-    names for them.
+    The limits are broadcast and promoted with ``a``; None means no limit on that side. ``min`` and ``max`` are their
+    names in the array API standard.
 
     Args:
         a_min: the smallest value in the result.
@@ -357,7 +357,7 @@ def clip(
 
 
 def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """The bits that are set in both; of integers and booleans.
+    """The bits that are set in both; for integers and booleans.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -369,7 +369,7 @@ def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """The bits that are set in one or both; of integers and booleans.
+    """The bits that are set in one or both; for integers and booleans.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -381,7 +381,7 @@ def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """The bits that are set in exactly one; of integers and booleans.
+    """The bits that are set in exactly one; for integers and booleans.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -394,7 +394,7 @@ def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def bitwise_invert(a: Any, stream: StreamOrDevice = None) -> Array:
-    """The bits that are not set; of integers and booleans.
+    """All bits inverted; for integers and booleans.
 
     >>> mx.bitwise_invert(mx.array([0, 5]))
     array([-1, -6], dtype=int32)
@@ -408,7 +408,7 @@ def _shifted(dtype: Dtype) -> Dtype:
 
 
 def left_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """The bits of a moved b places towards the higher ones; of integers.
+    """The bits of a shifted left by b; for integers.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -420,7 +420,7 @@ def left_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def right_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """The bits of a moved b places towards the lower ones, with copies of the sign behind them; of integers.
+    """The bits of a shifted right by b, filled with copies of the sign bit; for integers.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.

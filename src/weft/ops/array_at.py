@@ -31,7 +31,7 @@ class ArrayAt:
         return selected
 
     def _checked(self, name: str) -> str:
-        """How messages call one of the methods, which need an index."""
+        """The name of one of the methods for messages; raises if no index was given."""
         if not self._is_indexed:
             raise ValueError(f"Say where: a.at[index].{name}(value).")
         return f"at.{name}"
@@ -41,7 +41,7 @@ class ArrayAt:
         return update(self._array, self._index, value, mode, name)
 
     def add(self, value: Any) -> Array:
-        """A copy of the array in which ``value`` is added at the index.
+        """A copy of the array with ``value`` added at the index.
 
         >>> mx.array([1, 2, 3]).at[:2].add(10)
         array([11, 12, 3], dtype=int32)
@@ -49,7 +49,7 @@ class ArrayAt:
         return self._combined(value, "add")
 
     def subtract(self, value: Any) -> Array:
-        """A copy of the array in which ``value`` is subtracted at the index.
+        """A copy of the array with ``value`` subtracted at the index.
 
         >>> mx.array([1, 2, 3]).at[0].subtract(1)
         array([0, 2, 3], dtype=int32)
@@ -59,7 +59,7 @@ class ArrayAt:
         return update(self._array, self._index, negated, "add", name)
 
     def multiply(self, value: Any) -> Array:
-        """A copy of the array that is multiplied by ``value`` at the index.
+        """A copy of the array with the elements at the index multiplied by ``value``.
 
         >>> mx.array([1, 2, 3]).at[::2].multiply(10)
         array([10, 2, 30], dtype=int32)
@@ -67,7 +67,8 @@ class ArrayAt:
         return self._combined(value, "multiply")
 
     def divide(self, value: Any) -> Array:
-        """A copy of the array that is divided by ``value`` at the index; quotients of integers are rounded down.
+        """A copy of the array with the elements at the index divided by ``value``; quotients of integers are rounded
+        down.
 
         >>> mx.array([1.0, 2.0, 3.0]).at[0].divide(2)
         array([0.5, 2, 3], dtype=float32)
@@ -76,7 +77,7 @@ class ArrayAt:
         return divided(self._array, self._index, value)
 
     def maximum(self, value: Any) -> Array:
-        """A copy of the array with the larger of element and ``value`` at the index.
+        """A copy of the array in which each element at the index is the larger of itself and ``value``.
 
         >>> mx.array([1, 2, 3]).at[:].maximum(2)
         array([2, 2, 3], dtype=int32)
@@ -84,7 +85,7 @@ class ArrayAt:
         return self._combined(value, "maximum")
 
     def minimum(self, value: Any) -> Array:
-        """A copy of the array with the smaller of element and ``value`` at the index.
+        """A copy of the array in which each element at the index is the smaller of itself and ``value``.
 
         >>> mx.array([1, 2, 3]).at[:].minimum(2)
         array([1, 2, 2], dtype=int32)

@@ -1,4 +1,4 @@
-"""Walks over the first axis of an array."""
+"""The iterator over the first axis of an array."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ArrayIterator"]
 
 @final
 class ArrayIterator:
-    """The entries of the first axis of an array as it was when the iterator was made: what ``iter(a)`` gives.
+    """The iterator that ``iter(a)`` returns: the entries of the first axis, as they were when it was made.
 
     >>> [row.tolist() for row in iter(mx.array([[1, 2], [3, 4]]))]
     [[1, 2], [3, 4]]

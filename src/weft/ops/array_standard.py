@@ -1,4 +1,4 @@
-"""What the Python array API standard asks of a namespace about itself.
+"""The inspection functions of the Python array API standard.
 
 https://data-apis.org/array-api/2024.12/API_specification/inspection.html
 """
@@ -25,12 +25,12 @@ _IN_STANDARD = tuple(dtype for dtype in ALL_DTYPES if dtype not in (float16, bfl
 
 
 class NamespaceInfo:
-    """What `weft.core` says of itself to programs that are written for every array library."""
+    """Facts about `weft.core` for programs that are written for every array library."""
 
     __module__ = "weft.core"
 
     def capabilities(self) -> dict[str, Any]:
-        """What is optional in the standard. Where shapes depend on values, masks are evaluated.
+        """The optional parts of the standard that are supported. Where shapes depend on values, masks are evaluated.
 
         >>> mx.__array_namespace_info__().capabilities()["data-dependent shapes"]
         True
@@ -38,15 +38,15 @@ class NamespaceInfo:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": None}
 
     def default_device(self) -> Device:
-        """The device of arrays for which none is given."""
+        """The device of arrays for which none is named."""
         return default_device()
 
     def devices(self) -> list[Device]:
-        """The devices that are there."""
+        """The devices that are available."""
         return [Device(kind, 0) for kind in DeviceType if is_available(kind)]
 
     def default_dtypes(self, *, device: Device | DeviceType | None = None) -> dict[str, Dtype]:
-        """The dtypes of results for which none is given; that of indices is what `mx.argmax` and others give.
+        """The dtypes of results for which none is named; "indexing" is that of `mx.argmax` and others.
 
         >>> mx.__array_namespace_info__().default_dtypes()["integral"]
         weft.core.int32
@@ -57,10 +57,10 @@ class NamespaceInfo:
     def dtypes(
         self, *, device: Device | DeviceType | None = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, Dtype]:
-        """The dtypes of the standard that a device has, by their names; all but complex128.
+        """The dtypes of the standard that a device supports, by name; all but complex128.
 
         Args:
-            kind: only these, as in `mx.isdtype`.
+            kind: restrict to these kinds, as in `mx.isdtype`.
 
         Raises:
             ValueError: there is no such kind.
@@ -77,7 +77,7 @@ def _known(device: Device | DeviceType | None) -> Device:
 
 
 def namespace_info() -> NamespaceInfo:
-    """What this namespace says of itself: its devices, dtypes, defaults and abilities.
+    """Facts about this namespace: its devices, dtypes, defaults and capabilities.
 
     >>> mx.__array_namespace_info__().default_dtypes()["real floating"]
     weft.core.float32
@@ -86,7 +86,7 @@ def namespace_info() -> NamespaceInfo:
 
 
 def on_device(x: Array, device: Device, stream: Any) -> Array:
-    """The same elements, copied by a stream of ``device`` unless they are there already."""
+    """The same elements on ``device``, copied by a stream of it unless they are there."""
     if stream is None and x.device == device:
         return wrap(x.node)
     return call_on(device if stream is None else stream, p.copy, x)

@@ -43,23 +43,23 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Attention of several heads: ``softmax(scale * q @ k.T + mask) @ v``.
 
-    Vaswani et al., arXiv:1706.03762; with fewer heads of keys and values than of queries Ainslie et al.,
-    arXiv:2305.13245. All is computed in float32 (float64 for float64) and rounded once.
+    Vaswani et al., arXiv:1706.03762; for fewer heads of keys and values than of queries: Ainslie et al.,
+    arXiv:2305.13245. Everything is computed in float32 (float64 for float64) and rounded once.
 
     Args:
         q: floating, ``(B, N, T, D)``: queries of N heads.
         k: ``(B, M, S, D)``: keys, where M divides N; each head of keys and values serves N / M neighbouring heads.
         v: ``(B, M, S, E)``: values.
         scale: a factor of the scores, usually ``1 / sqrt(D)``.
-        mask: ``"causal"``, with which query i sees the keys up to i + S - T; or an array that broadcasts to
-            ``(B, N, T, S)``: of bool, where False hides a key, or of what is added to the scores, in a dtype that does
-            not change that of the result. A query from which causal or bool masks hide all keys gets the mean of the
-            values.
-        sinks: ``(N,)``, in such a dtype too: the score of one key more for each head, whose value is zero.
-        force_fused: for MLX's programs; without effect.
+        mask: ``"causal"``: query i sees the keys up to i + S - T. Or an array that broadcasts to ``(B, N, T, S)``:
+            booleans, where False hides a key, or numbers that are added to the scores, in a dtype that does not change
+            that of the result. A query from which causal or boolean masks hide all keys gets the mean of the values.
+        sinks: ``(N,)``: for each head, the score of one more key, whose value is zero. Their dtype must not change that
+            of the result.
+        force_fused: accepted for compatibility with MLX; without effect.
 
     Returns:
-        ``(B, N, T, E)``, in the dtype of ``q``, ``k`` and ``v`` together.
+        ``(B, N, T, E)``, in the common dtype of ``q``, ``k`` and ``v``.
 
     Raises:
         ValueError: shapes or dtypes do not fit.
@@ -87,7 +87,7 @@ def scaled_dot_product_attention(
 
 
 def _factor(scale: Any, dtype: Dtype) -> Array:
-    """An array of one number."""
+    """The factor as a 0-d array."""
     if isinstance(scale, Handle) and scale.node.shape == () and not scale.node.dtype.is_complex:
         return to_dtype(scale, dtype)
     return extent_constant(real_number(_NAME, "scale", scale), dtype)
@@ -110,7 +110,7 @@ def _check_heads(q: Array, k: Array, v: Array) -> None:
 
 
 def _masks(mask: Any, shape: Shape, groups: AnyExtent, dtype: Dtype, wide: Dtype) -> tuple[list[Array], str]:
-    """What masks scores of a shape, and how, as the primitive takes it."""
+    """The inputs that mask scores of a shape, and the primitive's name for this kind of mask."""
     if mask is None:
         return [], "none"
     lowest = p.wrap(p.constant.make(float(dtypes.finfo(wide).min), wide))
@@ -135,7 +135,7 @@ def _masks(mask: Any, shape: Shape, groups: AnyExtent, dtype: Dtype, wide: Dtype
 
 
 def _grouped(x: Array, groups: AnyExtent) -> Array:
-    """Something that broadcasts to scores, with an axis for the heads that share keys."""
+    """An array that broadcasts to scores, with an axis for the heads that share keys."""
     full = p.expand(x, axes=tuple(range(4 - x.node.ndim)))
     batch, heads, *others = full.node.shape
     if decide_equal(heads, 1):

@@ -1,4 +1,4 @@
-"""Ints and slices as an index along one axis of an array: counted from the front, and checked against its extent."""
+"""Ints and slices as indices along one axis: converted to count from the start, and checked against the extent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["checked_index", "from_front", "inside", "need_elements", "strided_ra
 
 
 def from_front(index: Any, extent: AnyExtent) -> AnyExtent:
-    """An index counted from the front; a negative one that is not symbolic may stay as it is."""
+    """An index counted from the start; a negative one that is not symbolic may be returned unchanged."""
     return derived(_from_front, index, extent) if type(index) is SymbolicExtent else index
 
 
@@ -37,7 +37,7 @@ def checked_index(index: AnyExtent, extent: AnyExtent, axis: int, shape: Shape) 
 
 
 def need_elements(name: str, shape: Shape, axes: Sequence[int], index: Array) -> None:
-    """Refuse indices along axes of a shape that have no elements."""
+    """Raise if an array of indices would select from axes without elements."""
     for axis in axes:
         if agree(shape[axis], 0) and not agree(index.node.size, 0):
             raise ValueError(
@@ -47,7 +47,7 @@ def need_elements(name: str, shape: Shape, axes: Sequence[int], index: Array) ->
 
 
 def inside(index: AnyExtent, extent: AnyExtent) -> AnyExtent | None:
-    """``index`` counted from the front, or None if it is not within ``extent``. A decision notes that."""
+    """``index`` counted from the start, or None if it is out of range. The result is recorded as a decision."""
     try:
         found = index + extent if index < 0 else index
         return found if 0 <= found < extent else None
@@ -57,7 +57,7 @@ def inside(index: AnyExtent, extent: AnyExtent) -> AnyExtent | None:
 
 
 _LONGEST_STEP = 2**48
-"""No memory holds two elements that are farther apart. Larger numbers do not fit where strides are counted in bytes."""
+"""No two elements in memory are farther apart. Larger numbers overflow where strides are counted in bytes."""
 
 
 def strided_range(part: slice, extent: Any) -> tuple[AnyExtent, AnyExtent, AnyExtent]:

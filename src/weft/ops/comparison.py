@@ -1,7 +1,7 @@
-"""Comparisons, logic, choices between arrays, and questions about special values.
+"""Comparisons, logic, choices between arrays, and tests for special values.
 
-Comparisons promote like arithmetic, with one exception: a Python integer that the dtype of the array cannot hold is
-compared by its value, as mathematics and NumPy have it. (MLX wraps such a number around, or refuses it.)
+Comparisons promote like arithmetic, with one exception: a Python integer that does not fit the dtype of the array is
+compared by its value, as in mathematics and in NumPy. (MLX wraps such a number around, or refuses it.)
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ __all__ = [
 def _beside_the_dtype(
     relation: Callable[[int, int], bool], a: Any, b: Any, stream: StreamOrDevice, error: ValueError
 ) -> Array:
-    """The result of a comparison of an array with an integer that its dtype cannot hold.
+    """The result of comparing an array with an integer that does not fit its dtype.
 
-    Such an integer is above (or below) all that the array may hold, so nothing has to be computed.
+    Such an integer is larger (or smaller) than every number of the dtype, so no elements are compared.
     """
     number, x = (python_scalar(a), b) if isinstance(b, Handle) else (python_scalar(b), a)
     if not isinstance(x, Handle) or not isinstance(number, (int, SymbolicExtent)):
@@ -79,9 +79,9 @@ def _beside_the_dtype(
 
 
 def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a equals b, as booleans; NaN equals nothing.
+    """Whether a equals b, element by element; NaN equals nothing.
 
-    A Python integer that the dtype of the array cannot hold equals nothing, either.
+    A Python integer that does not fit the dtype of the array equals nothing, either.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -98,7 +98,7 @@ def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a differs from b, as booleans; a Python integer outside the dtype of the array differs from all.
+    """Whether a differs from b; a Python integer that does not fit the dtype of the array differs from all elements.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -113,7 +113,7 @@ def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a < b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+    """Whether a < b; a Python integer that does not fit the dtype of the array is compared by its value.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -128,7 +128,7 @@ def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a <= b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+    """Whether a <= b; a Python integer that does not fit the dtype of the array is compared by its value.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -143,7 +143,7 @@ def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a > b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+    """Whether a > b; a Python integer that does not fit the dtype of the array is compared by its value.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -160,7 +160,7 @@ def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
 
 
 def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
-    """Where a >= b, as booleans; a Python integer outside the dtype of the array is compared by its value.
+    """Whether a >= b; a Python integer that does not fit the dtype of the array is compared by its value.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -181,7 +181,7 @@ def _logical(primitive: Elementwise, name: str, a: Any, b: Any) -> Array:
 
 @on_stream
 def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """Where both are not zero.
+    """Whether both are different from zero.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -194,7 +194,7 @@ def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """Where one or both are not zero.
+    """Whether one or both are different from zero.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -207,7 +207,7 @@ def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """Where exactly one is not zero.
+    """Whether exactly one is different from zero.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
@@ -220,7 +220,7 @@ def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def logical_not(a: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """Where an element is zero.
+    """Whether each element is zero.
 
     >>> mx.logical_not(mx.array([0.0, 0.5]))
     array([True, False], dtype=bool)
@@ -230,9 +230,9 @@ def logical_not(a: Any, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -> Array:
-    """x where the condition is not zero, else y.
+    """x where the condition is not zero, y elsewhere.
 
-    All three are broadcast, x and y promoted. The gradient of the one that was not chosen is zero.
+    The three are broadcast, x and y also promoted. The gradient of the one that was not chosen is zero.
 
     Args:
         condition: any dtype.
@@ -247,14 +247,14 @@ def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -
 
 
 def _parts(x: Array) -> list[Array]:
-    """The array itself if real, else its real and imaginary parts."""
+    """A list of the array itself if it is real, else of its real and imaginary parts."""
     if x.node.dtype.is_complex:
         return [p.real(x), p.imag(x)]
     return [x]
 
 
 def _has_special(name: str, a: Any, find: Any) -> Array:
-    """Where ``find(part)`` holds for a part of the element; nowhere for integers."""
+    """Whether ``find`` holds for a part of each element; False for integers."""
     x = array_argument(name, a)
     if not x.node.dtype.is_inexact:
         return p.full(x.node.shape, False, dtypes.bool_)
@@ -264,7 +264,7 @@ def _has_special(name: str, a: Any, find: Any) -> Array:
 
 @on_stream
 def isnan(a: Any, stream: StreamOrDevice = None) -> Array:
-    """Where an element is NaN; of complex numbers, where a part is.
+    """Whether each element is NaN; for complex numbers, whether one part is.
 
     >>> mx.isnan(mx.array([1.0, mx.nan, mx.inf]))
     array([False, True, False], dtype=bool)
@@ -274,7 +274,7 @@ def isnan(a: Any, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def isinf(a: Any, stream: StreamOrDevice = None) -> Array:
-    """Where an element is infinite; of complex numbers, where a part is.
+    """Whether each element is infinite; for complex numbers, whether one part is.
 
     >>> mx.isinf(mx.array([1.0, mx.nan, -mx.inf]))
     array([False, False, True], dtype=bool)
@@ -284,7 +284,7 @@ def isinf(a: Any, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def isposinf(a: Any, stream: StreamOrDevice = None) -> Array:
-    """Where an element is plus infinity; of complex numbers, where a part is.
+    """Whether each element is plus infinity; for complex numbers, whether one part is.
 
     >>> mx.isposinf(mx.array([1.0, mx.inf, -mx.inf]))
     array([False, True, False], dtype=bool)
@@ -294,7 +294,7 @@ def isposinf(a: Any, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def isneginf(a: Any, stream: StreamOrDevice = None) -> Array:
-    """Where an element is minus infinity; of complex numbers, where a part is.
+    """Whether each element is minus infinity; for complex numbers, whether one part is.
 
     >>> mx.isneginf(mx.array([1.0, mx.inf, -mx.inf]))
     array([False, False, True], dtype=bool)
@@ -304,7 +304,7 @@ def isneginf(a: Any, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def isfinite(a: Any, stream: StreamOrDevice = None) -> Array:
-    """Where an element is neither infinite nor NaN.
+    """Whether each element is neither infinite nor NaN.
 
     >>> mx.isfinite(mx.array([1.0, mx.nan, mx.inf]))
     array([True, False, False], dtype=bool)
@@ -327,12 +327,12 @@ def isclose(
     equal_nan: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Where abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only with ``equal_nan``.
+    """Whether abs(a - b) <= atol + rtol * abs(b); equal infinities are close, NaN only with ``equal_nan``.
 
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
-        rtol: the distance that is allowed, in relation to the element of ``b``.
-        atol: the distance that is allowed in any case.
+        rtol: the allowed distance relative to the element of ``b``.
+        atol: the absolute distance that is allowed in addition.
         equal_nan: whether NaN is close to NaN.
 
     >>> mx.isclose(mx.array([1.0, 2.0]), mx.array([1.000001, 2.1]))
@@ -350,7 +350,7 @@ def _isclose(name: str, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: bool) -
     relative, absolute = [_real_number(name, *one, size) for one in (("rtol", rtol), ("atol", atol))]
     allowed = p.add(p.multiply(size, relative), absolute)
     near = p.less_equal(distance, allowed)
-    # Infinities: their distance is NaN or allowed is infinite, so only equality tells.
+    # For infinities the distance is NaN, or the allowed distance is infinite: only equality can decide.
     near = p.logical_and(near, p.less(size, math.inf))
     close = p.logical_or(near, p.equal(x, y))
     if not equal_nan:
@@ -410,7 +410,7 @@ def nan_to_num(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """NaN and infinities replaced by numbers: by default 0 and the largest numbers of the dtype.
+    """NaN and infinities replaced by numbers: by default 0, the largest and the smallest number of the dtype.
 
     Args:
         a: any real dtype.
@@ -442,7 +442,7 @@ def nan_to_num(
 
 
 def _real_number(name: str, argument: str, value: Any, like: Array) -> Any:
-    """A number, or an array that is repeated to the shape of ``like`` and has its dtype."""
+    """A number, or an array that is broadcast to the shape of ``like`` and converted to its dtype."""
     if isinstance(value, Handle):
         shape = like.node.shape
         if not agree(broadcasted_shape(name, [shape, value.node.shape]), shape):

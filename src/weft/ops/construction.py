@@ -1,4 +1,4 @@
-"""Arrays from whatever holds numbers: Python's, NumPy's and other libraries' data."""
+"""Arrays from numbers of Python, NumPy and other libraries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["asarray", "construct", "from_dlpack"]
 
 
 def construct(value: Any, dtype: Dtype | None = None, name: str = "array", argument: str = "val") -> Array:
-    """A new array of ``value``; see `mx.array`. ``name`` and ``argument`` are those of the user in messages."""
+    """A new array of ``value``; see `mx.array`. ``name`` and ``argument`` are used in messages."""
     if dtype is not None:
         dtype = as_dtype(dtype)
     if isinstance(value, Handle):
@@ -40,7 +40,7 @@ def construct(value: Any, dtype: Dtype | None = None, name: str = "array", argum
 
 
 def _foreign(value: Any) -> Any:
-    """NumPy data, in the byte order of the machine, of what offers it in its own way."""
+    """NumPy data, in the byte order of the machine, from an object that provides it by one of several protocols."""
     if isinstance(value, np.ndarray):
         return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     if isinstance(value, (np.generic, str)) or hasattr(value, "__mlx_array__"):
@@ -56,7 +56,7 @@ def _foreign(value: Any) -> Any:
 
 
 def _offers_dlpack(value: Any) -> bool:
-    """Whether DLPack is the way to the elements. ``__array__`` knows no bfloat16, but may copy from another device."""
+    """Whether to read elements by DLPack. ``__array__`` knows no bfloat16, but may copy from another device."""
     if not hasattr(value, "__dlpack__"):
         return False
     return not hasattr(value, "__array__") or value.__dlpack_device__()[0] == 1
@@ -64,14 +64,14 @@ def _offers_dlpack(value: Any) -> bool:
 
 @on_stream
 def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
-    """An array of ``a``, which may be one already.
+    """An array of ``a``, which may already be one.
 
     Args:
         a: a number, nested lists, an array, or NumPy data; see `mx.array`.
         dtype: of the elements; that of ``a`` if None.
-        device: where the elements shall be; None leaves an array where it is.
-        copy: False refuses whatever would have to be copied, which is everything but an array of that dtype; True
-            copies an array too.
+        device: where the elements must be; None leaves an array on its device.
+        copy: False raises if a copy would be needed, as for everything but an array of that dtype; True copies an
+            array, too.
 
     Raises:
         ValueError: a copy is needed and ``copy`` is False.
@@ -89,15 +89,15 @@ def asarray(a: Any, dtype: Dtype | None = None, *, device: StreamOrDevice = None
 
 @on_stream
 def from_dlpack(x: Any, /, *, device: StreamOrDevice = None, copy: bool | None = None) -> Array:
-    """An array of another library's, through DLPack.
+    """An array from another library's array, through DLPack.
 
-    Elements on the CPU are copied. Those on a GPU are shared: the result shows what the other library writes there
-    later, as the other library's own views do. Double precision becomes single, which takes a copy.
+    Elements on the CPU are copied. Elements on a GPU are shared: if the other library changes them later, the result
+    changes, too. float64 is converted to float32, which takes a copy.
 
     Args:
         x: an object with ``__dlpack__`` on the CPU or on an NVIDIA GPU.
-        device: where the elements shall be; the default one if None.
-        copy: True copies elements of a GPU too. False is refused where a copy is needed.
+        device: where the elements must be; None for the default device.
+        copy: True also copies elements of a GPU. False raises where a copy is needed.
 
     Raises:
         TypeError: ``x`` offers no DLPack.

@@ -1,4 +1,4 @@
-"""Conversions between dtypes, questions about them, and functions that give the same values."""
+"""Conversions between dtypes, questions about them, and functions whose result has the same values."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def astype(
 ) -> Array:
     """The elements converted to ``dtype``.
 
-    Floating numbers lose their fraction on the way to integers; a complex number on the way to a real one loses its
-    imaginary part; everything but zero is True. Arrays never share what is assigned to one of them, so ``copy`` changes
-    nothing.
+    Floating-point numbers lose their fraction when converted to integers, and complex numbers their imaginary part when
+    converted to real ones; everything but zero becomes True. An assignment to one array never changes another one, so
+    ``copy`` makes no difference.
 
     Args:
-        dtype: the new one.
+        dtype: the new dtype.
 
     >>> mx.astype(mx.array([1.7, -1.7]), mx.int32)
     array([1, -1], dtype=int32)
@@ -43,7 +43,7 @@ def astype(
 
 @on_stream
 def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The same values, which count as constants when a function is differentiated.
+    """The same values, treated as constants by derivatives.
 
     >>> mx.grad(lambda x: x * mx.stop_gradient(x))(mx.array(3.0))
     array(3, dtype=float32)
@@ -53,11 +53,11 @@ def stop_gradient(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The same values in memory of their own: what shows a part of a larger array does not keep that alive.
+    """The same values in memory of their own: a part of a larger array then does not keep the larger one in memory.
 
     Args:
-        a: an array. It is copied if it is a part of another one, or another way to see it.
-        allow_col_major: changes nothing.
+        a: an array. It is copied if it is a view of another one.
+        allow_col_major: makes no difference.
 
     >>> mx.contiguous(mx.array([[1, 2], [3, 4]]).T)
     array([[1, 3],
@@ -68,7 +68,7 @@ def contiguous(a: Array, /, allow_col_major: bool = False, *, stream: StreamOrDe
 
 
 def _shows_another(node: Node) -> bool:
-    """Whether the elements of an array are, or will be, some of those of another array, or in another order."""
+    """Whether an array is, or will be, a view of another array's elements."""
     view = node.value
     if view is None:
         return p.is_view(node)
@@ -76,7 +76,7 @@ def _shows_another(node: Node) -> bool:
 
 
 def depends(inputs: Array | Sequence[Array], dependencies: Array | Sequence[Array]) -> Array | list[Array]:
-    """The same arrays; evaluating what is made of them comes after ``dependencies``, if somebody needs these.
+    """The same arrays; what is computed from them is evaluated after ``dependencies``, if these are evaluated at all.
 
     Args:
         inputs: an array, or a list or tuple of them.
@@ -98,9 +98,9 @@ def depends(inputs: Array | Sequence[Array], dependencies: Array | Sequence[Arra
 
 
 def result_type(*arrays_and_dtypes: Array | Dtype | complex) -> Dtype:
-    """The dtype of the result when arrays of these dtypes, or these arrays, meet.
+    """The dtype of the result of an operation on these arrays, or on arrays of these dtypes.
 
-    A Python number gives way to arrays and dtypes: it only asks for a higher kind.
+    A Python number takes the dtype of the arrays, or a higher kind if needed.
 
     >>> mx.result_type(mx.array([1]), mx.float16)
     weft.core.float16
@@ -120,10 +120,10 @@ def result_type(*arrays_and_dtypes: Array | Dtype | complex) -> Dtype:
 
 
 def can_cast(from_: Array | Dtype, to: Dtype) -> bool:
-    """Whether an array or dtype promotes to ``to`` without becoming something else.
+    """Whether promotion converts an array or dtype to ``to``, without changing values.
 
     Args:
-        from_: what is to be converted.
+        from_: the array or dtype to convert.
 
     >>> mx.can_cast(mx.int32, mx.float16), mx.can_cast(mx.float32, mx.int32)
     (True, False)

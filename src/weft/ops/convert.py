@@ -1,4 +1,4 @@
-"""Arrays from what is not one: Python numbers, nested lists and NumPy data."""
+"""Arrays from Python numbers, nested lists and NumPy data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCALARS = (bool, int, float, complex, SymbolicExtent)
 
 @runtime_checkable
 class ArrayLike(Protocol):
-    """What gives an array when it is asked for one, and may stand for it as an argument.
+    """An object that can return an array, and may be given as an argument in its place.
 
     >>> class Pair:
     ...     def __mlx_array__(self):
@@ -74,7 +74,7 @@ def as_array(value: Any, dtype: Dtype | None = None) -> Array:
 
 
 def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
-    """`dtypes.scalar_dtype`, also of a symbolic extent. That it fits the dtype is noted."""
+    """`dtypes.scalar_dtype`, also for a symbolic extent. That the extent fits the dtype is recorded as a decision."""
     if type(value) is not SymbolicExtent:
         return dtypes.scalar_dtype(value, other)
     if other is None or other.is_bool:
@@ -85,7 +85,7 @@ def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
 
 
 def fits(number: AnyExtent | SymbolicExtent, dtype: Dtype) -> bool:
-    """Whether an integer dtype holds a number, noted if that is an extent."""
+    """Whether a number fits an integer dtype. For an extent this is recorded as a decision."""
     return decide(operator.ge, number, dtype.lowest) and decide(operator.le, number, dtype.highest)
 
 
@@ -100,7 +100,7 @@ def _scalar_array(value: Any, dtype: Dtype | None) -> Array:
 
 
 def _from_sequence(value: list[Any] | tuple[Any, ...], dtype: Dtype | None) -> NumPyArray:
-    """Numbers in the dtype that they would have one by one: int32 where NumPy takes int64, if they fit."""
+    """The numbers in the dtype that they would have one by one: int32, where NumPy would take int64, if they fit."""
     values = np.array(value)
     if dtype is None and values.dtype == np.int64 and values.size:
         fits = dtypes.int32.lowest <= values.min() and values.max() <= dtypes.int32.highest
@@ -109,14 +109,14 @@ def _from_sequence(value: list[Any] | tuple[Any, ...], dtype: Dtype | None) -> N
 
 
 def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
-    """An array with the numbers of ``values``; without ``dtype``, double precision becomes single.
+    """An array with the elements of ``values``; without ``dtype``, float64 becomes float32.
 
-    The numbers are copied: changing ``values`` later changes nothing.
+    The elements are copied: later changes of ``values`` have no effect.
     """
     if dtype is None:
         dtype = dtypes.from_numpy(values.dtype)
     if dtype.is_integer and values.dtype.kind in "fcV":
-        # NumPy leaves to the processor what becomes of NaN and of numbers that are too large.
+        # In NumPy the result for NaN and for numbers that are too large depends on the processor.
         return p.cast(from_numpy(values, dtypes.float64), dtype=dtype)
     if values.dtype.kind == "c" and dtype.is_floating:
         values = values.real
@@ -126,13 +126,13 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
 
 
 def unread(shape: Shape, strides: Shape, dtype: Dtype, read: Read, stream: Stream) -> Array:
-    """An array whose elements ``read`` writes into the memory of the array when they are first needed."""
+    """An array whose elements ``read`` writes into its memory when they are first needed."""
     awaited = Unread(math.prod(shape) * dtype.size, strides, read, stream)
     return wrap(leaf(awaited.view, shape, dtype))
 
 
 def python_scalar(value: Any) -> Any:
-    """``value`` as a Python number if it is a number, also one of NumPy's, or as a symbolic extent; else None."""
+    """``value`` as a Python number if it is a number (also of NumPy) or a symbolic extent; else None."""
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, Extent):

@@ -48,13 +48,13 @@ def conv1d(
         stride: how far apart windows begin.
         padding: how many zeros are put before and behind the array.
         dilation: how far apart the elements of a window are.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
         ``(N, ..., O)``.
 
     Raises:
-        ValueError: shapes do not fit, or numbers that are not floating.
+        ValueError: shapes do not fit, or dtypes are not floating.
 
     >>> mx.conv1d(mx.array([1.0, 2.0, 4.0]).reshape(1, 3, 1), mx.array([1.0, -1.0]).reshape(1, 2, 1)).flatten()
     array([-1, -2], dtype=float32)
@@ -82,13 +82,13 @@ def conv2d(
         stride: how far apart windows begin, or one for each axis.
         padding: how many zeros are put before and behind each axis, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
         ``(N, ..., O)``.
 
     Raises:
-        ValueError: shapes do not fit, or numbers that are not floating.
+        ValueError: shapes do not fit, or dtypes are not floating.
 
     >>> mx.conv2d(mx.ones((1, 4, 4, 3)), mx.ones((2, 3, 3, 3)), padding=1)[0, :, :, 0]
     array([[12, 18, 18, 12],
@@ -119,13 +119,13 @@ def conv3d(
         stride: how far apart windows begin, or one for each axis.
         padding: how many zeros are put before and behind each axis, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
         ``(N, ..., O)``.
 
     Raises:
-        ValueError: shapes do not fit, or numbers that are not floating.
+        ValueError: shapes do not fit, or dtypes are not floating.
 
     >>> mx.conv3d(mx.ones((1, 2, 2, 2, 3)), mx.ones((4, 2, 2, 2, 3))).flatten()
     array([24, 24, 24, 24], dtype=float32)
@@ -161,14 +161,14 @@ def conv_general(
             each axis, or a pair of sequences, before and behind.
         kernel_dilation: how far apart the elements of a window are.
         input_dilation: how far apart the elements of the input are; between them are zeros.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
         flip: whether the weights are read backwards.
 
     Returns:
         ``(N, ..., O)``.
 
     Raises:
-        ValueError: shapes do not fit, a window is longer than an axis, or numbers that are not floating.
+        ValueError: shapes do not fit, a window is longer than an axis, or dtypes are not floating.
 
     >>> x = mx.array([1.0, 2.0, 4.0]).reshape(1, 3, 1)
     >>> mx.conv_general(x, mx.ones((1, 2, 1)), padding=([1], [0]), input_dilation=2).flatten()
@@ -192,10 +192,10 @@ def conv_transpose1d(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The transposed convolution over one axis: each element adds weights, times itself, to a window of the result.
+    """The transposed convolution over one axis: each element, times the weights, is added to a window of the result.
 
-    It has the shape, and for weights with inputs and outputs exchanged is the derivative, of ``conv1d`` with the same
-    parameters.
+    With inputs and outputs of the weights exchanged, it is the derivative of ``conv1d`` with the same parameters with
+    respect to the input, and has the input's shape.
 
     Args:
         input: ``(N, L, C)``.
@@ -204,14 +204,14 @@ def conv_transpose1d(
         padding: how many elements are taken from both ends of the result.
         dilation: how far apart the elements of a window are.
         output_padding: how many elements are added behind the result.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
         ``(N, ..., O)``, of ``(L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1`` elements along
         an axis.
 
     Raises:
-        ValueError: shapes do not fit, or numbers that are not floating.
+        ValueError: shapes do not fit, or dtypes are not floating.
 
     >>> mx.conv_transpose1d(mx.array([1.0, 2.0]).reshape(1, 2, 1), mx.ones((1, 3, 1)), stride=2).flatten()
     array([1, 1, 3, 2, 2], dtype=float32)
@@ -232,10 +232,10 @@ def conv_transpose2d(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The transposed convolution over two axes: each element adds weights, times itself, to a window of the result.
+    """The transposed convolution over two axes: each element, times the weights, is added to a window of the result.
 
-    It has the shape, and for weights with inputs and outputs exchanged is the derivative, of ``conv2d`` with the same
-    parameters.
+    With inputs and outputs of the weights exchanged, it is the derivative of ``conv2d`` with the same parameters with
+    respect to the input, and has the input's shape.
 
     Args:
         input: ``(N, H, W, C)``.
@@ -244,14 +244,14 @@ def conv_transpose2d(
         padding: how many elements are taken from both ends of each axis of the result, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
         output_padding: how many elements are added behind each axis of the result, or one number for each axis.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
         ``(N, ..., O)``, of ``(L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1`` elements along
         an axis.
 
     Raises:
-        ValueError: shapes do not fit, or numbers that are not floating.
+        ValueError: shapes do not fit, or dtypes are not floating.
 
     >>> mx.conv_transpose2d(mx.ones((1, 2, 2, 3)), mx.ones((1, 2, 2, 3)))[0, :, :, 0]
     array([[3, 6, 3],
@@ -274,10 +274,10 @@ def conv_transpose3d(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The transposed convolution over three axes: each element adds weights, times itself, to a window of the result.
+    """The transposed convolution over three axes: each element, times the weights, is added to a window of the result.
 
-    It has the shape, and for weights with inputs and outputs exchanged is the derivative, of ``conv3d`` with the same
-    parameters.
+    With inputs and outputs of the weights exchanged, it is the derivative of ``conv3d`` with the same parameters with
+    respect to the input, and has the input's shape.
 
     Args:
         input: ``(N, D, H, W, C)``.
@@ -286,14 +286,14 @@ def conv_transpose3d(
         padding: how many elements are taken from both ends of each axis of the result, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
         output_padding: how many elements are added behind each axis of the result, or one number for each axis.
-        groups: of channels, each of which makes its share of the outputs.
+        groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
         ``(N, ..., O)``, of ``(L - 1) * stride - 2 * padding + dilation * (K - 1) + output_padding + 1`` elements along
         an axis.
 
     Raises:
-        ValueError: shapes do not fit, or numbers that are not floating.
+        ValueError: shapes do not fit, or dtypes are not floating.
 
     >>> mx.conv_transpose3d(mx.ones((1, 2, 2, 2, 3)), mx.ones((4, 2, 2, 2, 3)), stride=2).shape
     (1, 4, 4, 4, 4)
@@ -303,13 +303,13 @@ def conv_transpose3d(
 
 @on_stream
 def convolve(a: Array, v: Array, /, mode: str = "full", *, stream: StreamOrDevice = None) -> Array:
-    """The discrete convolution of two vectors, ``sum(a[m] * v[n - m] for m)``; the longer one counts as ``a``.
+    """The discrete convolution of two vectors, ``sum(a[m] * v[n - m] for m)``; they are exchanged if ``v`` is longer.
 
     Args:
         a: a vector.
         v: a vector.
-        mode: where N and M are the lengths of ``a`` and ``v``, ``"full"`` for all N + M - 1 results, ``"same"`` for N
-            of them in the middle, ``"valid"`` for the N - M + 1 to which all of ``v`` contributes.
+        mode: if N and M are the lengths of ``a`` and ``v``: ``"full"`` for all N + M - 1 results, ``"same"`` for N
+            results in the middle, ``"valid"`` for the N - M + 1 results to which all of ``v`` contributes.
 
     Raises:
         ValueError: an argument is empty or no vector, or there is no such mode.
@@ -360,7 +360,7 @@ def _convolution(
     groups: Any,
     flip: bool,
 ) -> Array:
-    """The convolution over ``rank`` axes, or over as many as there are."""
+    """The convolution over ``rank`` axes, or over all axes between the first and the last one if ``rank`` is None."""
     x, w, count = _operands(name, array, weight, rank, groups)
     rank = x.node.ndim - 2
     before, behind = _paddings(name, padding, rank)
@@ -425,7 +425,7 @@ def _operands(name: str, array: Any, weight: Any, rank: int | None, groups: Any)
 
 
 def _numbers(name: str, word: str, value: Any, rank: int, lowest: int | None = 1) -> tuple[int, ...]:
-    """One number for each axis."""
+    """One number for each axis, from a number or a sequence."""
     several = as_sequence(value)
     numbers = tuple([integer_of(name, word, number) for number in ((value,) * rank if several is None else several)])
     if len(numbers) != rank:

@@ -1,4 +1,4 @@
-"""Arrays made of nothing but a shape, a range or a number."""
+"""Arrays made from a shape, a range or a number."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def zeros(
 
     Args:
         shape: an int or a sequence of ints.
-        dtype: of the elements.
+        dtype: the dtype of the elements.
 
     >>> mx.zeros((2, 3))
     array([[0, 0, 0],
@@ -88,7 +88,7 @@ def ones(
 
     Args:
         shape: an int or a sequence of ints.
-        dtype: of the elements.
+        dtype: the dtype of the elements.
 
     >>> mx.ones(3, mx.int32)
     array([1, 1, 1], dtype=int32)
@@ -104,11 +104,11 @@ def empty(
     device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """An array whose values are not to be relied on; here they are zeros.
+    """An array with arbitrary values; here they are zeros.
 
     Args:
         shape: an int or a sequence of ints.
-        dtype: of the elements.
+        dtype: the dtype of the elements.
 
     >>> mx.empty((2, 3)).shape
     (2, 3)
@@ -130,7 +130,7 @@ def full(
 
     Args:
         shape: an int or a sequence of ints.
-        vals: a number or an array; ``fill_value`` is the standard's name for it.
+        vals: a number or an array; ``fill_value`` is its name in the array API standard.
         dtype: that of ``vals`` by default.
 
     Raises:
@@ -143,7 +143,7 @@ def full(
     value = fill_value if vals is None else vals
     behind: Any = dtype
     if isinstance(vals, int) and isinstance(behind, int):
-        dtype_behind("full", shape, vals)  # raises if the shape is an int, too
+        dtype_behind("full", shape, vals)  # raises if the shape is an int as well
     return _full("full", checked_extents("full", shape_of("full", shape)), value, dtype)
 
 
@@ -178,7 +178,7 @@ def zeros_like(
     device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Zeros in the shape of ``a``, and in its dtype if no other is given.
+    """Zeros in the shape of ``a``, and in its dtype unless another one is given.
 
     Args:
         dtype: of the elements; by default that of ``a``.
@@ -198,7 +198,7 @@ def ones_like(
     device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Ones in the shape of ``a``, and in its dtype if no other is given.
+    """Ones in the shape of ``a``, and in its dtype unless another one is given.
 
     Args:
         dtype: of the elements; by default that of ``a``.
@@ -218,7 +218,7 @@ def empty_like(
     device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """An array in the shape of ``a`` whose values are not to be relied on; here they are zeros.
+    """An array in the shape of ``a`` with arbitrary values; here they are zeros.
 
     Args:
         dtype: of the elements; by default that of ``a``.
@@ -239,7 +239,7 @@ def full_like(
     device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """One value in the shape of ``a``, and in its dtype if no other is given.
+    """An array of one value in the shape of ``a``, and in its dtype unless another one is given.
 
     Args:
         vals: the value, or an array that broadcasts to the shape.
@@ -264,12 +264,12 @@ def arange(
     device: StreamOrDevice = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Numbers from ``start`` in steps of ``step`` as long as they are before ``stop``; one number alone is the stop.
+    """Numbers from ``start`` in steps of ``step``, up to but without ``stop``; a single argument is ``stop``.
 
     Args:
-        dtype: by default int32 (int64 for larger limits) if all numbers are ints, else float32. If it is one of
-            integers and the numbers are floats, the first two elements are rounded towards zero, and the others go on
-            with their difference.
+        dtype: by default int32 (int64 for larger limits) if all numbers are ints, else float32. If it is an integer
+            dtype and the numbers are floats, the first two elements are rounded towards zero, and the difference
+            between them is the step.
 
     Raises:
         ValueError: the step is zero, or the number of elements is not finite.
@@ -310,7 +310,7 @@ def _count(begin: Any, end: Any, by: Any) -> AnyExtent:
 
 
 def _distance(begin: Any, end: Any) -> float:
-    """From ``begin`` to ``end``, as a number to divide: what extents it is made of are fixed."""
+    """The distance from ``begin`` to ``end`` as a number that can be divided; symbolic extents in it become fixed."""
     if isinstance(begin, float) or isinstance(end, float):
         begin, end = fixed(begin), fixed(end)
     return fixed(end - begin)
@@ -319,13 +319,13 @@ def _distance(begin: Any, end: Any) -> float:
 def _ratio(distance: float, step: float) -> float:
     try:
         return distance / step
-    except OverflowError:  # raised for large ints, where floats would give infinity
+    except OverflowError:  # dividing large ints raises, where floats would give infinity
         return math.inf
 
 
 def _progression(count: AnyExtent, begin: Any, by: Any, dtype: Dtype) -> Array:
-    """``begin + by * i``. Floating numbers are computed in float64 and rounded once; integers go on as the first two
-    do."""
+    """``begin + by * i``. Floating-point numbers are computed in float64 and rounded once; integers continue with the
+    difference of the first two."""
     whole = dtype.is_integer
     if whole and any(isinstance(one, float) for one in (begin, by)):
         second = int(fixed(begin) + fixed(by))
@@ -353,10 +353,10 @@ def linspace(
     """``num`` numbers at equal distances from ``start`` to ``stop``.
 
     Args:
-        start, stop: numbers. Where one is complex, the result is complex64.
-        num: how many.
-        endpoint: whether ``stop`` is the last one, or would be the next.
-        dtype: of the elements.
+        start, stop: numbers. If one is complex, the result is complex64.
+        num: how many numbers.
+        endpoint: whether ``stop`` is the last number; otherwise it would be the next one.
+        dtype: the dtype of the elements.
 
     Raises:
         ValueError: ``num`` is negative, or ``start`` or ``stop`` is complex and ``dtype`` neither the default nor
@@ -393,12 +393,12 @@ def _equidistant(begin: Any, end: Any, num: int, endpoint: bool) -> Array:
 def meshgrid(
     *arrays: Array, sparse: bool | None = False, indexing: str | None = "xy", stream: StreamOrDevice = None
 ) -> tuple[Array, ...]:
-    """Coordinates of the grid that vectors span: one array per vector, with one axis per vector.
+    """Coordinates of the grid of several vectors: one array per vector, with one axis per vector.
 
     Args:
         arrays: vectors; others are flattened.
         sparse: leave the other axes at extent 1.
-        indexing: ``"ij"``, or ``"xy"`` for the first two axes exchanged.
+        indexing: ``"ij"``; or ``"xy"``, with the first two axes exchanged.
 
     >>> x, y = mx.meshgrid(mx.array([1, 2]), mx.array([3, 4, 5]))
     >>> x

@@ -1,4 +1,4 @@
-"""What decompositions of matrices give, and from which singular value on a matrix counts as singular."""
+"""The result types of matrix decompositions, and the limit below which singular values count as zero."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ __all__ = ["EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", 
 
 
 class EigResult(NamedTuple):
-    """What `mx.linalg.eig` gives."""
+    """The result of `mx.linalg.eig`."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class EighResult(NamedTuple):
-    """What `mx.linalg.eigh` gives."""
+    """The result of `mx.linalg.eigh`."""
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class QRResult(NamedTuple):
-    """What `mx.linalg.qr` gives."""
+    """The result of `mx.linalg.qr`."""
 
     Q: Array
     R: Array
 
 
 class SVDResult(NamedTuple):
-    """What `mx.linalg.svd` gives."""
+    """The result of `mx.linalg.svd`."""
 
     U: Array
     S: Array
@@ -43,15 +43,15 @@ class SVDResult(NamedTuple):
 
 
 class SlogdetResult(NamedTuple):
-    """What `mx.linalg.slogdet` gives."""
+    """The result of `mx.linalg.slogdet`."""
 
     sign: Array
     logabsdet: Array
 
 
 def limit_of(name: str, largest: Array, rows: AnyExtent, columns: AnyExtent, factor: float, rtol: Any) -> Array:
-    """Up to where singular values count as zero: ``rtol``, by default ``factor * max(rows, columns) * eps``, times the
-    largest one, which ``largest`` has in its last axis. Messages speak of the function ``name``."""
+    """The limit up to which singular values count as zero: ``rtol``, by default ``factor * max(rows, columns) * eps``,
+    times the largest one, which is the last axis of ``largest``. Messages name the function ``name``."""
     dtype = largest.node.dtype
     if rtol is None:
         tolerance = factor * float(finfo(dtype).eps)

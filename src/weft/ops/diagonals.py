@@ -29,7 +29,7 @@ _FAR = 1 << 30
 def _rows_and_columns(rows: AnyExtent, columns: AnyExtent, offset: int) -> tuple[Array, Array]:
     """The row number plus ``offset``, and the column number, of each element of a matrix.
 
-    A large offset is clipped to fit the dtype: beyond all rows and columns, all offsets have the same effect.
+    A large offset is limited so that it fits the dtype: all offsets beyond the last row or column have the same effect.
     """
     offset = smallest(largest(offset, -_FAR), _FAR)
     row = p.iota(shape=(rows, columns), axis=0, dtype=dtypes.int32)
@@ -58,7 +58,7 @@ def eye(
         n: the number of rows.
         m: the number of columns, ``n`` by default.
         k: which diagonal: positive ones are above the main one.
-        dtype: of the elements.
+        dtype: the dtype of the elements.
 
     >>> mx.eye(2, 3, 1)
     array([[0, 1, 0],
@@ -78,7 +78,7 @@ def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
 
     Args:
         n: the number of rows and columns.
-        dtype: of the elements.
+        dtype: the dtype of the elements.
 
     >>> mx.identity(2)
     array([[1, 0],
@@ -168,7 +168,7 @@ def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: 
 
 
 def diagonal_of(name: str, x: Array, offset: Any, axis1: int, axis2: int) -> Array:
-    """`diagonal`. Messages speak of the function ``name``."""
+    """`diagonal`. Messages name the function ``name``."""
     ndim = x.node.ndim
     if ndim < 2:
         raise ValueError(f"[{name}] A diagonal needs at least 2 dimensions; the array has {ndim}.")

@@ -1,6 +1,6 @@
-"""Communication between processes, as a program sees it that no launcher started: it is alone in its group.
+"""Communication between processes, for a program that runs as a single process.
 
-Weft has no backend that sends arrays to other processes. Collectives of a group of one return what they are given.
+Weft has no backend that sends arrays to other processes. Collectives in a group of one process return their argument.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BACKENDS = ("any", "mpi", "ring", "nccl", "jaccl")
 
 @final
 class Group:
-    """Processes that communicate; `init` gives the only one, which has one process.
+    """Processes that communicate. `init` returns the only group, which has one process.
 
     >>> group = mx.distributed.init()
     >>> group.rank(), group.size()
@@ -65,11 +65,11 @@ class Group:
         return 1
 
     def split(self, color: int, key: int = -1) -> Group:
-        """Not possible for one process: several groups, where processes with the same ``color`` are in one.
+        """Divide the group into several; not possible for one process.
 
         Args:
-            color: which group this process is to be in.
-            key: by which processes are ordered in the group.
+            color: processes with the same ``color`` are in one group.
+            key: the order of processes in a group.
 
         Raises:
             RuntimeError: always.
@@ -83,7 +83,8 @@ _ALONE = object.__new__(Group)
 
 
 def is_available(backend: str = "any") -> bool:
-    """Whether there is a backend that sends arrays to other processes: no. `init` and the collectives do without.
+    """Whether there is a backend that sends arrays to other processes, which is not so. `init` and collectives work
+    without.
 
     Args:
         backend: a name that `init` knows.
@@ -102,12 +103,12 @@ def init(
     *,
     all_gather_factory: Callable[[int, int], Callable[[bytes, int], bytes]] | None = None,
 ) -> Group:
-    """The group of all processes, which has this one only.
+    """The group of all processes, which consists of this process.
 
     Args:
-        strict: whether it has to be possible to communicate with others.
+        strict: whether communication with other processes must be possible.
         backend: ``"any"``, ``"mpi"``, ``"ring"``, ``"nccl"`` or ``"jaccl"``.
-        all_gather_factory: for MLX's programs; without effect.
+        all_gather_factory: accepted for compatibility with MLX; without effect.
 
     Raises:
         RuntimeError: with ``strict``, because there is no backend.
@@ -125,7 +126,7 @@ def init(
 
 @on_stream
 def all_sum(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
-    """The sum of the arrays of all processes: with one process ``x``.
+    """The sum of the arrays of all processes; with one process, ``x``.
 
     Args:
         x: the array of this process.
@@ -139,7 +140,7 @@ def all_sum(x: Array, *, group: Group | None = None, stream: StreamOrDevice = No
 
 @on_stream
 def all_max(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
-    """The largest elements among the arrays of all processes: with one process ``x``.
+    """The largest elements among the arrays of all processes; with one process, ``x``.
 
     Args:
         x: the array of this process.
@@ -153,7 +154,7 @@ def all_max(x: Array, *, group: Group | None = None, stream: StreamOrDevice = No
 
 @on_stream
 def all_min(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
-    """The smallest elements among the arrays of all processes: with one process ``x``.
+    """The smallest elements among the arrays of all processes; with one process, ``x``.
 
     Args:
         x: the array of this process.
@@ -167,7 +168,7 @@ def all_min(x: Array, *, group: Group | None = None, stream: StreamOrDevice = No
 
 @on_stream
 def all_gather(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
-    """The arrays of all processes, one behind the other along the first axis: with one process ``x``.
+    """The arrays of all processes, concatenated along the first axis; with one process, ``x``.
 
     Args:
         x: the array of this process.
@@ -181,7 +182,7 @@ def all_gather(x: Array, *, group: Group | None = None, stream: StreamOrDevice =
 
 @on_stream
 def sum_scatter(x: Array, *, group: Group | None = None, stream: StreamOrDevice = None) -> Array:
-    """This process's part, along the first axis, of the sum of the arrays of all processes: with one process ``x``.
+    """This process's part, along the first axis, of the sum of the arrays of all processes; with one process, ``x``.
 
     Args:
         x: the array of this process.
@@ -194,7 +195,7 @@ def sum_scatter(x: Array, *, group: Group | None = None, stream: StreamOrDevice 
 
 
 def send(x: Array, dst: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not possible for one process: send an array to the process ``dst``.
+    """Send an array to the process ``dst``; not possible for one process.
 
     Args:
         x: the array.
@@ -210,7 +211,7 @@ def send(x: Array, dst: int, *, group: Group | None = None, stream: StreamOrDevi
 def recv(
     shape: Sequence[int], dtype: Dtype, src: int, *, group: Group | None = None, stream: StreamOrDevice = None
 ) -> NoReturn:
-    """Not possible for one process: an array that the process ``src`` sends.
+    """Receive an array from the process ``src``; not possible for one process.
 
     Args:
         shape: of the array.
@@ -225,7 +226,7 @@ def recv(
 
 
 def recv_like(x: Array, src: int, *, group: Group | None = None, stream: StreamOrDevice = None) -> NoReturn:
-    """Not possible for one process: an array of the shape and dtype of ``x`` that the process ``src`` sends.
+    """Receive an array of the shape and dtype of ``x`` from the process ``src``; not possible for one process.
 
     Args:
         x: an array with this shape and dtype.

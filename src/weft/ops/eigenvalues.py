@@ -37,12 +37,12 @@ def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> EighRes
 
     Args:
         a: ``(..., N, N)``, float32, float64 or complex64. One triangle is read.
-        UPLO: which one, the lower ("L") or the upper ("U").
+        UPLO: which triangle is read, the lower ("L") or the upper ("U").
 
     Returns:
         The eigenvalues ``(..., N)`` in ascending order, real, and a matrix ``(..., N, N)`` whose columns are the
-        eigenvectors. NaN for matrices with infinite or NaN elements. Derivatives take A for symmetric or hermitian, and
-        are that too; those of eigenvectors do not exist where eigenvalues are equal.
+        eigenvectors. NaN for matrices with infinite or NaN elements. Derivatives assume symmetric or hermitian
+        matrices, and are symmetric or hermitian; those of eigenvectors do not exist where eigenvalues are equal.
 
     Raises:
         ValueError: another dtype, or matrices that are not square.
@@ -57,7 +57,7 @@ def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> EighRes
 
 @on_stream
 def eigvalsh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> Array:
-    """The eigenvalues of symmetric or hermitian matrices, in ascending order; the arguments are those of `eigh`.
+    """The eigenvalues of symmetric or hermitian matrices, in ascending order; arguments are as in `eigh`.
 
     >>> mx.linalg.eigvalsh(mx.array([[2.0, 0.0], [0.0, 1.0]]))
     array([1, 2], dtype=float32)
@@ -66,7 +66,7 @@ def eigvalsh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> Arr
 
 
 def _single(x: Array) -> Array:
-    """There is no complex dtype of double precision."""
+    """float64 as float32, because there is no complex dtype of double precision."""
     return to_dtype(x, dtypes.float32) if x.node.dtype is dtypes.float64 else x
 
 

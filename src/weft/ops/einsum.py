@@ -24,19 +24,19 @@ OperandLabels = tuple[Labels, ...]
 
 @on_stream
 def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Array:
-    """The sum of products that Einstein's notation describes.
+    """The sum of products given in Einstein notation.
 
-    Three operands and more are multiplied in the order that takes the fewest operations, which depends on the shapes;
-    `einsum_path` gives it.
+    Three or more operands are multiplied in the order that takes the fewest operations, which depends on the shapes;
+    `einsum_path` returns it.
 
     Args:
-        subscripts: one letter per axis and a comma between operands, ``"ij,jk->ik"``. Letters that are not behind
-            the arrow are summed over; without an arrow, those that stand more than once. ``...`` stands for axes that
+        subscripts: one letter per axis and a comma between operands, ``"ij,jk->ik"``. Letters that do not follow the
+            arrow are summed over; without an arrow, letters that occur more than once are. ``...`` stands for axes that
             are broadcast.
-        operands: arrays; floating or complex where a sum runs over two of them.
+        operands: arrays; they must be floating or complex if a sum runs over two of them.
 
     Raises:
-        ValueError: subscripts that cannot be read or do not fit the shapes.
+        ValueError: invalid subscripts, or subscripts that do not fit the shapes.
 
     >>> mx.einsum("ij,kj->ik", mx.array([[1.0, 2.0]]), mx.array([[3.0, 4.0], [5.0, 6.0]]))
     array([[11, 17]], dtype=float32)
@@ -62,11 +62,11 @@ def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]],
         operands: arrays.
 
     Returns:
-        The positions of the operands of each step, whose result goes to the end of the list of operands; and a text
-        with the number of labels and of arithmetic operations, without an order and with this one.
+        The positions of the operands of each step, whose result is appended to the list of operands; and a text with
+        the number of labels and of arithmetic operations, for multiplying all at once and for this order.
 
     Raises:
-        ValueError: subscripts that cannot be read or do not fit the shapes.
+        ValueError: invalid subscripts, or subscripts that do not fit the shapes.
 
     >>> path, text = mx.einsum_path("ij,jk,kl->il", mx.ones((2, 9)), mx.ones((9, 9)), mx.ones((9, 3)))
     >>> path
@@ -80,7 +80,7 @@ def einsum_path(subscripts: str, *operands: Any) -> tuple[list[tuple[int, ...]],
 
 
 def _cost_text(subscripts: str, path: Path, terms: OperandLabels, result: Labels, extents: dict[int, int]) -> str:
-    """What a path costs, in words."""
+    """The text of `einsum_path`."""
     remaining = [set(labels) for labels in terms]
     every = set().union(*remaining)
     naive = _operations(every, not every <= set(result), len(terms), extents)
@@ -154,7 +154,7 @@ def _labels(word: str, hidden: int) -> Letters:
 
 
 def _with_diagonals(name: str, x: Array, labels: Letters) -> tuple[Array, Letters]:
-    """A term without repeated labels: of their axes the diagonal is taken."""
+    """An operand without repeated labels: the diagonal of the axes with one label becomes one axis."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first = labels.index(label)

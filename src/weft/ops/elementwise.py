@@ -1,6 +1,6 @@
 """Functions of one array, element by element.
 
-Integers and booleans are computed in float32 wherever the result is not whole by nature.
+Integers and booleans are computed in float32, except by functions whose results for integers are integers.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 
 
 def abs(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The magnitude of each element; real for complex numbers, of the same dtype for all others.
+    """The absolute value of each element; real for complex numbers, otherwise of the same dtype.
 
     >>> mx.abs(mx.array([-2, 3]))
     array([2, 3], dtype=int32)
@@ -79,10 +79,10 @@ def abs(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def negative(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """Minus each element.
+    """Each element with the opposite sign.
 
     Raises:
-        TypeError: ``a`` is boolean; see `logical_not`.
+        TypeError: ``a`` is boolean; use `logical_not`.
 
     >>> mx.negative(mx.array([1.5, -2.0]))
     array([-1.5, 2], dtype=float32)
@@ -92,7 +92,7 @@ def negative(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def positive(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The elements as they are.
+    """The elements unchanged.
 
     >>> mx.positive(mx.array([1, -2]))
     array([1, -2], dtype=int32)
@@ -101,7 +101,7 @@ def positive(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def sign(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """-1, 0 or 1, or z / abs(z) of complex numbers.
+    """-1, 0 or 1; for complex numbers z / abs(z).
 
     >>> mx.sign(mx.array([-2.5, 0.0, 4.0]))
     array([-1, 0, 1], dtype=float32)
@@ -110,7 +110,7 @@ def sign(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def floor(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The largest whole number that is not above each element.
+    """Each element rounded down to an integer.
 
     >>> mx.floor(mx.array([1.7, -1.2]))
     array([1, -2], dtype=float32)
@@ -119,7 +119,7 @@ def floor(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def ceil(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The smallest whole number that is not below each element.
+    """Each element rounded up to an integer.
 
     >>> mx.ceil(mx.array([1.2, -1.7]))
     array([2, -1], dtype=float32)
@@ -128,7 +128,7 @@ def ceil(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def trunc(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The whole part of each element.
+    """The integer part of each element.
 
     >>> mx.trunc(mx.array([1.7, -1.2]))
     array([1, -1], dtype=float32)
@@ -138,7 +138,7 @@ def trunc(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def round(a: Array, /, decimals: int = 0, stream: StreamOrDevice = None) -> Array:
-    """Each element rounded to a number of decimals; halves go to the even neighbour.
+    """Each element rounded to a number of decimals; halves are rounded to the even neighbour.
 
     Negative ``decimals`` round to tens, hundreds and so on. Integers stay integers.
 
@@ -162,11 +162,11 @@ def round(a: Array, /, decimals: int = 0, stream: StreamOrDevice = None) -> Arra
 
 
 _MOST_DIGITS = 20
-"""No integer dtype has as many."""
+"""No integer dtype has more decimal digits."""
 
 
 def _round_integers(x: Array, unit: int) -> Array:
-    """Whole multiples of ``unit``, without leaving the dtype."""
+    """Integers rounded to multiples of ``unit``, within their dtype."""
     dtype = x.node.dtype
     if unit > dtype.highest:
         return p.multiply(x, 0)
@@ -362,7 +362,7 @@ def arcsinh(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def arccosh(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The number from 0 on with this hyperbolic cosine.
+    """The number that is not negative and has this hyperbolic cosine.
 
     >>> mx.arccosh(mx.array([1.0, 2.0]))
     array([0, 1.31696], dtype=float32)
@@ -392,7 +392,7 @@ def sigmoid(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def erf(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to a, of real numbers.
+    """The error function of real numbers, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to a.
 
     >>> mx.erf(mx.array([0.0, 1.0]))
     array([0, 0.842701], dtype=float32)
@@ -401,7 +401,7 @@ def erf(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 def erfinv(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The inverse of `erf`, of real numbers from -1 to 1.
+    """The inverse of `erf`, for real numbers from -1 to 1.
 
     >>> mx.erfinv(mx.array([0.0, 0.5]))
     array([0, 0.476936], dtype=float32)
@@ -436,7 +436,7 @@ def radians(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def real(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The real part of complex numbers; real numbers as they are.
+    """The real part of complex numbers; real numbers unchanged.
 
     >>> mx.real(mx.array([1 + 2j]))
     array([1], dtype=float32)
@@ -447,7 +447,7 @@ def real(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def imag(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
-    """The imaginary part of complex numbers; zero for real ones.
+    """The imaginary part of complex numbers; zero for real numbers.
 
     >>> mx.imag(mx.array([1 + 2j]))
     array([2], dtype=float32)
@@ -458,7 +458,7 @@ def imag(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def conjugate(a: Array, *, stream: StreamOrDevice = None) -> Array:
-    """The complex conjugate; real numbers as they are.
+    """The complex conjugate; real numbers unchanged.
 
     >>> mx.conjugate(mx.array([1 + 2j]))
     array([1-2j], dtype=complex64)

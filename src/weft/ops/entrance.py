@@ -1,4 +1,5 @@
-"""``stream=``: a public function resolves it once, and what it calls reads the stream that is current."""
+"""The argument ``stream=``: a public function resolves it once, and the functions that it calls use the current
+stream."""
 
 from __future__ import annotations
 
@@ -18,21 +19,20 @@ __all__ = ["call_on", "in_the_name_of", "on_stream"]
 
 
 def call_on(stream: StreamOrDevice, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call ``function`` with the stream that ``stream`` names as the current one."""
+    """Call ``function`` while the stream that ``stream`` names is the current one."""
     return with_stream(as_stream(stream), function, *args, **kwargs)
 
 
 def on_stream(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, whose parameter ``stream`` says which stream is the current one while it runs.
-
-    So does ``device``, if it has this parameter of the Python array API standard. The body of ``function`` mentions
-    neither.
+    """A decorator: while ``function`` runs, the stream that its parameter ``stream`` names is the current one. The
+    parameter ``device`` of the Python array API standard, if ``function`` has it, does the same. The body of
+    ``function`` uses neither.
     """
     position = _position_of_stream(function)
     accepted = _count_of_positions(function)
     few = min(position, accepted)
     refuse = too_many
-    # Local names, because `entrance` gets the globals of another module. A call without keywords is cheaper.
+    # Local names, because `entrance` gets the globals of another module. A call without keywords takes less time.
     plain: Callable[..., R] = function
     elsewhere = call_on
 
@@ -52,7 +52,7 @@ def on_stream(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _position_of_stream(function: Callable[..., Any]) -> int:
-    """How many arguments come before ``stream``; more than any call has if it can only be given by name."""
+    """How many arguments precede ``stream``; more than a call can have if ``stream`` is a keyword-only parameter."""
     for position, parameter in enumerate(inspect.signature(function).parameters.values()):
         if parameter.name == "stream" and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             return position
@@ -60,7 +60,7 @@ def _position_of_stream(function: Callable[..., Any]) -> int:
 
 
 def _count_of_positions(function: Callable[..., Any]) -> int:
-    """How many arguments a call may give by position."""
+    """How many arguments a call may pass by position."""
     kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return sys.maxsize
@@ -68,17 +68,19 @@ def _count_of_positions(function: Callable[..., Any]) -> int:
 
 
 def too_many(function: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Say what to write to who gave the ints of a shape one by one. Of other calls Python itself says what is wrong."""
+    """Raise an error that says what to write if the ints of a shape were given one by one; other errors are Python's
+    own."""
     for position, word in enumerate(inspect.signature(function).parameters):
         given = tuple(args[position:])
-        # Python refuses to print integers of thousands of digits, so the message is for those that could be extents.
+        # Python refuses to print integers of thousands of digits, so the message is only for numbers that can be
+        # extents.
         if word in ("shape", "axes", "reps") and all(isinstance(one, int) and abs(one) < 2**63 for one in given):
             raise TypeError(f"[{function.__name__}] {word} is one argument: write {given}.")
 
 
 def in_the_name_of(function: Callable[..., Any], entrance: Callable[P, R]) -> Callable[P, R]:
-    """``entrance`` as a function of the module of ``function``, where tools look for it, and with its name in frames,
-    where messages about ``stream`` take it from (`weft.checks.called`)."""
+    """``entrance`` with the module of ``function``, in which tools look for it, and with its name in frames, which
+    messages about ``stream`` show (`weft.checks.called`)."""
     assert isinstance(entrance, FunctionType)
     assert isinstance(function, FunctionType)
     code = entrance.__code__.replace(co_name=function.__name__, co_qualname=function.__qualname__)

@@ -25,7 +25,7 @@ _ACTION = "exchange"
 
 
 def dlpack_device(array: Array) -> dlpack.Device:
-    """What ``__dlpack_device__`` gives: where the elements are, or will be when what is queued is done."""
+    """The result of ``__dlpack_device__``: where the elements are, or will be when queued work is done."""
     sharing = value(array.node, _ACTION).buffer.engine.sharing
     return dlpack.CPU if sharing is None else sharing.device
 
@@ -33,7 +33,7 @@ def dlpack_device(array: Array) -> dlpack.Device:
 def to_dlpack(
     array: Array, stream: Any, max_version: dlpack.Version, device: dlpack.Device | None, copy: bool | None
 ) -> Any:
-    """What ``__dlpack__`` gives."""
+    """The result of ``__dlpack__``."""
     sharing = value(array.node, _ACTION).buffer.engine.sharing
     if sharing is not None and device in (None, sharing.device):
         return _on_device(array, sharing, stream, max_version, copy)
@@ -47,7 +47,7 @@ def to_dlpack(
 
 
 def _on_device(array: Array, sharing: Sharing, stream: Any, max_version: dlpack.Version, copy: bool | None) -> Any:
-    """The capsule of an array where it is."""
+    """The capsule of an array on its own device."""
     node = array.node
     view = value(node, _ACTION)
     writable = may_be_written(view, node.shape)
@@ -64,7 +64,7 @@ def _on_device(array: Array, sharing: Sharing, stream: Any, max_version: dlpack.
 
 
 def cuda_array_interface(array: Array) -> dict[str, Any]:
-    """What ``__cuda_array_interface__`` gives, of version 3. The memory is kept as long as the handle."""
+    """The result of ``__cuda_array_interface__``, version 3. The handle keeps the memory."""
     node = array.node
     if node.dtype is dtypes.bfloat16:
         raise AttributeError("There is no type of __cuda_array_interface__ for bfloat16; use DLPack.")
@@ -88,14 +88,14 @@ def cuda_array_interface(array: Array) -> dict[str, Any]:
 
 
 def _let_go(export: Any) -> None:
-    """Nothing: it was held until now."""
+    """Does nothing; as a callback, it holds its argument until it is called."""
 
 
 def from_device(x: Any, dtype: Dtype | None = None, copy: bool | None = True) -> Array | None:
-    """An array of another library's memory of a GPU; None if ``x`` is somewhere else. Double precision becomes single,
-    unless ``dtype`` says otherwise.
+    """An array in another library's memory of a GPU; None if ``x`` is elsewhere. float64 becomes float32 unless
+    ``dtype`` is given.
 
-    Without a copy it shows what the other library writes there. With one, which is waited for, it does not.
+    Without a copy it changes when the other library writes to that memory. A copy is finished when this returns.
     """
     found = _received(x)
     if found is None:
@@ -112,7 +112,7 @@ def from_device(x: Any, dtype: Dtype | None = None, copy: bool | None = True) ->
 
 
 def _copied(array: Array, device: Device, dtype: Dtype) -> Array:
-    """A copy in the memory of a device, which is queued."""
+    """A copy in the memory of a device; it is queued."""
     if dtype is array.node.dtype:
         copy = with_stream(default_stream(device), p.copy, array)
     else:
@@ -122,7 +122,7 @@ def _copied(array: Array, device: Device, dtype: Dtype) -> Array:
 
 
 def _received(x: Any) -> Received | None:
-    """What another library has on a GPU, shared."""
+    """The other library's array on a GPU, shared."""
     if hasattr(x, "__dlpack_device__"):
         kind, number = x.__dlpack_device__()
         engine = _sharing_engine(number) if kind in (dlpack.CUDA, dlpack.CUDA_MANAGED) else None
@@ -133,7 +133,7 @@ def _received(x: Any) -> Received | None:
 
 
 def _sharing_engine(card: int) -> Any:
-    """The engine of a card that can share its memory, if there is one."""
+    """The engine of a card, if it is available and can share its memory."""
     engine = engine_at(Device(gpu, card))
     return None if engine is None or engine.sharing is None else engine
 
@@ -142,7 +142,7 @@ def _from_capsule(x: Any, engine: Any) -> Received:
     stream = engine.sharing.own_stream()
     try:
         capsule = x.__dlpack__(stream=stream, max_version=(1, 0))
-    except TypeError:  # it is older than the versions of DLPack
+    except TypeError:  # it does not know the newer versions of DLPack
         capsule = x.__dlpack__(stream=stream)
     found = dlpack.received(capsule, engine)
     engine.sharing.take(found.view.buffer)

@@ -1,4 +1,4 @@
-"""``mx.fast``: compositions of which a whole one is computed by one kernel or few, with half precision in float32."""
+"""``mx.fast``: compositions that are computed by one kernel or a few, with half precision in float32."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ __all__ = ["cross_entropy", "layer_norm", "rms_norm", "rope"]
 
 
 def _widened(dtype: Dtype) -> Dtype:
-    """float64 for float64, float32 for all others: in which dtype a function computes."""
+    """The dtype in which a function computes: float64 for float64, float32 for all others."""
     return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
 
 
 def _mean_of_rows(x: Array) -> Array:
-    """The mean over the last axis, which stays with extent 1."""
+    """The mean over the last axis, which is kept with extent 1."""
     last = x.node.ndim - 1
     total = p.divide(p.sum(x, axes=(last,)), extent_constant(x.node.shape[last], x.node.dtype))
     return p.expand(total, axes=(last,))
@@ -74,7 +74,7 @@ def _normalisation(name: str, x: Any, factors: dict[str, Any]) -> tuple[list[Arr
 
 
 def _epsilon(name: str, eps: Any, like: Array) -> Any:
-    """A number, or a 0-d array in the dtype of ``like``."""
+    """``eps`` as a number, or as a 0-d array in the dtype of ``like``."""
     if isinstance(eps, Handle) and not eps.node.ndim:
         return to_dtype(eps, like.node.dtype)
     return real_number(name, "eps", eps)
@@ -83,17 +83,17 @@ def _epsilon(name: str, eps: Any, like: Array) -> Any:
 @on_stream
 @replayed
 def rms_norm(x: Array, weight: Array | None, eps: float, *, stream: StreamOrDevice = None) -> Array:
-    """The last axis scaled to mean square one: ``x / sqrt(mean(x**2) + eps) * weight``.
+    """The last axis scaled to a mean square of one: ``x / sqrt(mean(x**2) + eps) * weight``.
 
     Zhang, Sennrich, arXiv:1910.07467. Half precision is computed in float32 and rounded once.
 
     Args:
-        x: ``(..., D)``, floating, or any real numbers if ``weight`` is floating.
+        x: ``(..., D)``, floating, or any real dtype if ``weight`` is floating.
         weight: ``(D,)``, or None for no factor.
         eps: added to the mean square, a number or a 0-d array.
 
     Returns:
-        ``(..., D)``, in the dtype of ``x`` and ``weight`` together.
+        ``(..., D)``, in the common dtype of ``x`` and ``weight``.
 
     Raises:
         ValueError: ``x`` has no dimensions, the shape of ``weight`` is not ``(D,)``, or the dtype is not floating.
@@ -116,13 +116,13 @@ def layer_norm(
     Ba, Kiros, Hinton, arXiv:1607.06450. Half precision is computed in float32 and rounded once.
 
     Args:
-        x: ``(..., D)``, floating, or any real numbers if ``weight`` is floating.
+        x: ``(..., D)``, floating, or any real dtype if ``weight`` is floating.
         weight: ``(D,)``, or None for no factor.
-        bias: ``(D,)``, or None; its dtype counts only where there is a weight.
+        bias: ``(D,)``, or None; its dtype affects that of the result only if there is a weight.
         eps: added to the variance, a number or a 0-d array.
 
     Returns:
-        ``(..., D)``, in the dtype of ``x``, ``weight`` and ``bias`` together.
+        ``(..., D)``, in the common dtype of ``x``, ``weight`` and ``bias``.
 
     Raises:
         ValueError: ``x`` has no dimensions, the shape of ``weight`` or ``bias`` is not ``(D,)``, or the dtype is not
@@ -145,13 +145,13 @@ def cross_entropy(logits: Array, targets: Array, *, stream: StreamOrDevice = Non
 
     Args:
         logits: ``(..., C)``, floating: unnormalised logarithms of the probabilities of C classes.
-        targets: ``(...)``, integers: the class of each row. A negative one counts from the last class.
+        targets: ``(...)``, integers: the class of each row. Negative numbers count from the last class.
 
     Returns:
-        ``(...)`` in float32. NaN for a target that is no class.
+        ``(...)`` in float32. NaN where the target is no class.
 
     Raises:
-        ValueError: dtypes or shapes are others.
+        ValueError: shapes or dtypes do not fit.
 
     >>> mx.fast.cross_entropy(mx.array([[0.0, 0.0], [1000.0, 0.0]]), mx.array([0, 1]))
     array([0.693147, 1000], dtype=float32)
@@ -193,25 +193,25 @@ def rope(
     freqs: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Rotary positional encoding: turns pairs of features by angles that grow with the position.
+    """Rotary positional encoding: pairs of features are rotated by angles that grow with the position.
 
-    Pair ``i`` at position ``t`` is turned by ``(t + offset) * scale * base ** (-2 * i / dims)``. Su et al.,
-    arXiv:2104.09864. Angles are computed in float64, so that they are right at any position.
+    Pair ``i`` at position ``t`` is rotated by ``(t + offset) * scale * base ** (-2 * i / dims)``. Su et al.,
+    arXiv:2104.09864. Angles are computed in float64, so that they are accurate at any position.
 
     Args:
         a: ``(B, ..., T, D)``, floating: features at T positions.
-        dims: how many features are turned, an even number; those behind them stay as they are.
-        traditional: a pair is two neighbours; otherwise it is feature ``i`` and feature ``i + dims / 2``.
-        base: the angles shrink with ``i`` from 1 towards ``1 / base``; None with ``freqs``.
+        dims: how many features are rotated, an even number; further features are unchanged.
+        traditional: whether a pair consists of two neighbours; else of feature ``i`` and feature ``i + dims / 2``.
+        base: the angle per position of pair ``i`` is ``base ** (-2 * i / dims)``; None if ``freqs`` is given.
         scale: the factor of positions.
         offset: the first position: an int, or integers ``()``, ``(1,)`` or ``(B,)``.
-        freqs: ``(dims / 2,)``: pair ``i`` is turned by ``(t + offset) * scale / freqs[i]``.
+        freqs: ``(dims / 2,)``: pair ``i`` is rotated by ``(t + offset) * scale / freqs[i]``.
 
     Returns:
         ``(B, ..., T, D)`` in the dtype of ``a``.
 
     Raises:
-        ValueError: shapes or dtypes are others, or there is not exactly one of ``base`` and ``freqs``.
+        ValueError: shapes or dtypes do not fit, or not exactly one of ``base`` and ``freqs`` is given.
 
     >>> x = mx.array([[[1.0, 0.0], [1.0, 0.0]]])
     >>> mx.fast.rope(x, 2, traditional=False, base=10000.0, scale=1.0, offset=0)
@@ -229,7 +229,7 @@ def rope(
 
 @replayed
 def _rotated(x: Array, start: Array, factor: Array, dims: int, traditional: bool, base: Any, freqs: Any) -> Array:
-    """`rope` from a position on, ``start``, with a ``factor`` of positions, both in float64."""
+    """`rope` from position ``start`` on, with a ``factor`` of positions, both in float64."""
     node = x.node
     steps = p.iota(shape=(node.shape[-2], 1), axis=0, dtype=dtypes.float64)
     angles = (steps + start) * factor * _frequencies(dims, base, freqs)
@@ -247,7 +247,7 @@ def _rotated(x: Array, start: Array, factor: Array, dims: int, traditional: bool
 
 
 def _turned_features(x: Array, dims: Any) -> int:
-    """``dims``, checked together with the array."""
+    """``dims``, after it and the array were checked."""
     dims = integer_of("rope", "dims", dims)
     node = x.node
     if node.ndim < 3:
@@ -264,7 +264,7 @@ def _turned_features(x: Array, dims: Any) -> int:
 
 
 def _first_position(x: Array, offset: Any) -> Array:
-    """The position of the first row in float64: a number, or one for each example, as ``(B or 1, 1, ..., 1, 1)``."""
+    """The position of the first row in float64: one number, or one for each example, as ``(B or 1, 1, ..., 1, 1)``."""
     node = x.node
     number = python_scalar(offset)
     if number is not None:
@@ -283,7 +283,7 @@ def _first_position(x: Array, offset: Any) -> Array:
 
 
 def _frequencies(dims: int, base: Any, freqs: Any) -> Array:
-    """By what a pair is turned from position to position, in float64."""
+    """The angle of each pair per position, in float64."""
     if (base is None) == (freqs is None):
         raise ValueError("[rope] Exactly one of base and freqs must be None.")
     if freqs is None:
@@ -303,14 +303,14 @@ def _frequencies(dims: int, base: Any, freqs: Any) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def _logarithm(number: float) -> float:
-    """The natural logarithm, correctly rounded: that of the system may differ from machine to machine."""
+    """The natural logarithm, correctly rounded, because the C library's may differ between machines."""
     import decimal
 
     return float(decimal.Decimal(number).ln(decimal.Context(prec=40)))
 
 
 def _turned(x: Array, angles: Array, neighbours: bool) -> Array:
-    """``x`` with its pairs turned: each feature times the cosine, plus its partner times the sine or minus the sine."""
+    """``x`` with its pairs rotated: each feature times the cosine, plus or minus its partner times the sine."""
     *rows, dims = x.node.shape
     pair = x.node.ndim if neighbours else x.node.ndim - 1
     shape = (*rows, dims // 2, 2) if neighbours else (*rows, 2, dims // 2)
@@ -320,7 +320,7 @@ def _turned(x: Array, angles: Array, neighbours: bool) -> Array:
     partner = p.slice_(x, starts=starts, sizes=shape, steps=tuple([1 - 2 * start for start in starts]))
     axis = angles.node.ndim if neighbours else angles.node.ndim - 1
     dtype = _widened(x.node.dtype)
-    x, partner = to_dtype(x, dtype), to_dtype(partner, dtype)  # behind the views, so that both are read where x lies
+    x, partner = to_dtype(x, dtype), to_dtype(partner, dtype)  # after the views, so that both read the memory of x
     cosine, sine = [p.expand(to_dtype(f(angles), dtype), axes=(axis,)) for f in (p.cos, p.sin)]
     second = p.iota(shape=shape[pair:] if neighbours else (2, 1), axis=0, dtype=dtype)
     result = x * cosine + partner * (sine * (second * 2 - 1))

@@ -1,4 +1,4 @@
-"""Conversions to and from 8-bit floating numbers, which are held as bytes."""
+"""Conversions to and from 8-bit floating-point numbers, which are stored as bytes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LEAST_EXPONENT = -6
 
 @on_stream
 def to_fp8(x: Array, *, stream: StreamOrDevice = None) -> Array:
-    """The numbers rounded to 8-bit floating numbers (e4m3: 4 bits of exponent, 3 of fraction), as bytes.
+    """Numbers rounded to 8-bit floating-point numbers (e4m3: 4 bits of exponent, 3 of fraction), as bytes.
 
-    Ties go to the even one. What is beyond 448 becomes 448, with its sign; NaN becomes 0x7F or, with a sign, 0xFF. The
-    format is that of Micikevicius et al., "FP8 formats for deep learning" (2022).
+    Halves are rounded to the even neighbour. Numbers beyond 448 become 448 with their sign; NaN becomes 0x7F or, with a
+    minus sign, 0xFF. The format is that of Micikevicius et al., "FP8 formats for deep learning" (2022).
 
     Args:
-        x: floating numbers.
+        x: a floating array.
 
     Returns:
         uint8.
@@ -47,7 +47,7 @@ def to_fp8(x: Array, *, stream: StreamOrDevice = None) -> Array:
 
 
 def _magnitudes(x: Array) -> tuple[Array, Array]:
-    """Whether float32 or float64 numbers have a sign, and the codes of their sizes."""
+    """Whether float32 or float64 numbers are negative, and the codes of their absolute values."""
     double = x.node.dtype is dtypes.float64
     word, fraction, bias = (dtypes.uint64, 52, 1023) if double else (dtypes.uint32, 23, 127)
     bits = p.reinterpret(x, dtype=word)
@@ -55,21 +55,22 @@ def _magnitudes(x: Array) -> tuple[Array, Array]:
     size = p.minimum(p.absolute(x), _LARGEST)
     exponent = p.right_shift(p.reinterpret(size, dtype=word), fraction)
     exponent = p.maximum(exponent, bias + _LEAST_EXPONENT)
-    # A step of the format at this exponent, 2^(exponent - 3); dividing by it is exact.
+    # The distance between numbers of the format at this exponent, 2^(exponent - 3); dividing by it is exact.
     step = p.reinterpret(p.left_shift(exponent - 3, fraction), dtype=x.node.dtype)
     steps = p.cast(p.rint(size / step), dtype=word)
-    # Subnormal numbers count steps; each exponent above has 8 more of them. The sum carries where rounding reached 16.
+    # Subnormal numbers are a number of steps; each higher exponent adds 8. If rounding gave 16 steps, the sum carries
+    # over.
     code = p.left_shift(exponent - (bias + _LEAST_EXPONENT), 3) + steps
     return negative, p.cast(code, dtype=dtypes.uint8)
 
 
 @on_stream
 def from_fp8(x: Array, dtype: Dtype = dtypes.bfloat16, *, stream: StreamOrDevice = None) -> Array:
-    """The numbers of bytes that hold 8-bit floating numbers (e4m3); see `to_fp8`.
+    """The numbers stored as 8-bit floating-point numbers (e4m3) in bytes; see `to_fp8`.
 
     Args:
         x: uint8.
-        dtype: floating; all numbers are exact in each.
+        dtype: a floating one; the conversion is exact for each.
 
     Raises:
         ValueError: ``x`` is not uint8, or ``dtype`` not floating.

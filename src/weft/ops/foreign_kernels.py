@@ -1,4 +1,4 @@
-"""Kernels in the languages of other frameworks' backends. Weft has none of them; what is run says so."""
+"""Kernels in the languages of other frameworks' backends. Weft cannot run them; calling one raises an error."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def metal_kernel(
     atomic_outputs: bool = False,
     compile_options: Any = None,
 ) -> Callable[..., NoReturn]:
-    """Return a function that stands for a kernel in Metal's shading language; Weft cannot run it.
+    """Return a function in place of a kernel in Metal's shading language, which Weft cannot run.
 
-    Libraries make their kernels when they are imported, and run them where ``mx.metal.is_available()``. Calling the
-    function raises NotImplementedError.
+    Libraries make such kernels when they are imported, and call them only where ``mx.metal.is_available()``. Calling
+    the function raises NotImplementedError.
 
     Args:
         name: of the kernel.
         input_names: of its arrays.
         output_names: of its results.
         source: its body.
-        header: what is written above it.
-        ensure_row_contiguous: whether arrays are laid out row by row for it.
+        header: the text above it.
+        ensure_row_contiguous: whether its arrays must be contiguous in row-major order.
         atomic_outputs: whether its results are atomic variables.
-        compile_options: of Metal's compiler.
+        compile_options: for Metal's compiler.
 
     >>> twice = mx.fast.metal_kernel("twice", ["x"], ["y"], "y[0] = 2 * x[0];")
     >>> mx.metal.is_available()
@@ -64,7 +64,7 @@ def cuda_kernel(
     ensure_row_contiguous: bool = True,
     shared_memory: int = 0,
 ) -> NoReturn:
-    """Not available: a kernel in CUDA C++.
+    """A kernel in CUDA C++; not available.
 
     Raises:
         NotImplementedError: always.
@@ -87,7 +87,7 @@ def precompiled_cuda_kernel(
     ensure_row_contiguous: bool = False,
     stream: StreamOrDevice = None,
 ) -> NoReturn:
-    """Not available: a kernel in machine code for GPUs of NVIDIA.
+    """A kernel in machine code for NVIDIA GPUs; not available.
 
     Raises:
         NotImplementedError: always.

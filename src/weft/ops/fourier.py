@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 _FORWARD_ROOTS = {"backward": 0, "ortho": 1, "forward": 2}
-"""By which power of the square root of the length a forward transform is divided."""
+"""For each ``norm``: by which power of the square root of the length a forward transform is divided."""
 
 Lengths = list[tuple[int, int | None]]
-"""Axes with the length of the transform along each; None for that of the array."""
+"""Axes, each with the length of the transform; None for the extent of the array."""
 
 
 @on_stream
@@ -44,17 +44,17 @@ def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", 
 
     Args:
         a: any shape and dtype; computed in complex64.
-        n: the length of the transform: along ``axis`` the array is cut off or continued with zeros. By default that of
-            the axis.
-        axis: along which axis.
-        norm: where to divide: not here but in the inverse (``"backward"``), by the square root of ``n`` in both
-            (``"ortho"``), or by ``n`` here (``"forward"``).
+        n: the length of the transform: along ``axis`` the array is truncated or padded with zeros. By default the
+            extent of the axis.
+        axis: the axis to transform.
+        norm: which transforms are divided: ``"backward"``, the inverse by ``n``; ``"ortho"``, both by the square root
+            of ``n``; ``"forward"``, this one by ``n``.
 
     Returns:
         A complex64 array of the shape of ``a``, with ``n`` along ``axis``.
 
     Raises:
-        ValueError: ``n`` is not positive, or ``norm`` is another word.
+        ValueError: ``n`` is not positive, or ``norm`` is unknown.
         IndexError: there is no such axis.
 
     >>> mx.fft.fft(mx.array([1.0, 2.0, 3.0, 4.0]))
@@ -69,7 +69,7 @@ def ifft(
 ) -> Array:
     """The inverse of `fft`: ``y[j] = sum(a[k] * exp(2 pi i j k / n)) / n``.
 
-    Arguments and errors are those of `fft`; ``norm="forward"`` does not divide here.
+    Arguments and errors are as in `fft`; with ``norm="forward"`` it is not divided by ``n``.
 
     >>> mx.fft.ifft(mx.array([10, -2 + 2j, -2, -2 - 2j]))
     array([1+0j, 2+0j, 3+0j, 4+0j], dtype=complex64)
@@ -81,9 +81,9 @@ def ifft(
 def rfft(
     a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
 ) -> Array:
-    """The first half of the discrete Fourier transform of real numbers; the other one is its conjugate.
+    """The first half of the discrete Fourier transform of real numbers; the second half is its conjugate.
 
-    Arguments and errors are those of `fft`; ``a`` is real, and computed in float32.
+    Arguments and errors are as in `fft`; ``a`` is real, and computed in float32.
 
     Returns:
         A complex64 array with ``n // 2 + 1`` numbers along ``axis``.
@@ -99,20 +99,20 @@ def rfft(
 def irfft(
     a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
 ) -> Array:
-    """The inverse of `rfft`: real numbers, of which ``a`` is the first half of the transform.
+    """The inverse of `rfft`: the real numbers whose transform has ``a`` as its first half.
 
     Args:
-        a: any shape and dtype; computed in complex64. The imaginary parts of what stands for itself, the first number
-            and, where ``n`` is even, the last one, count as zero.
-        n: how many numbers there are in the result, by default ``2 * (a.shape[axis] - 1)``.
-        axis: along which axis.
+        a: any shape and dtype; computed in complex64. The imaginary parts of the first number and, if ``n`` is even, of
+            the last one are ignored.
+        n: the extent of the result along ``axis``, by default ``2 * (a.shape[axis] - 1)``.
+        axis: the axis to transform.
         norm: as for `ifft`.
 
     Returns:
         A float32 array with ``n`` numbers along ``axis``.
 
     Raises:
-        ValueError: ``n`` is not positive, or ``norm`` is another word.
+        ValueError: ``n`` is not positive, or ``norm`` is unknown.
         IndexError: there is no such axis.
 
     >>> mx.fft.irfft(mx.array([10, -2 + 2j, -2]))
@@ -130,7 +130,7 @@ def fft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`fftn` along the last two axes, or other ones; the arguments are the same.
+    """`fftn` along the last two axes or other ones; the arguments are the same.
 
     >>> mx.fft.fft2(mx.ones((2, 2)))
     array([[4+0j, 0+0j],
@@ -147,7 +147,7 @@ def ifft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`ifftn` along the last two axes, or other ones; the arguments are the same.
+    """`ifftn` along the last two axes or other ones; the arguments are the same.
 
     >>> mx.fft.ifft2(mx.array([[4, 0], [0, 0]]))
     array([[1+0j, 1+0j],
@@ -168,16 +168,16 @@ def fftn(
 
     Args:
         a: any shape of at least one dimension, any dtype; computed in complex64.
-        s: the length of the transform along each of ``axes``, which must be given then; see `fft`.
-        axes: along which axes, by default all.
-        norm: as for `fft`.
+        s: the length of the transform along each of ``axes``, which must then be given; see `fft`.
+        axes: the axes to transform, by default all.
+        norm: as in `fft`.
 
     Returns:
         A complex64 array; ``a`` itself if there are no axes.
 
     Raises:
-        ValueError: a length is not positive, an axis is named twice, ``s`` and ``axes`` differ in length, ``s`` is
-            given without ``axes``, or ``norm`` is another word.
+        ValueError: a length is not positive, an axis is repeated, ``s`` and ``axes`` differ in length, ``s`` is given
+            without ``axes``, or ``norm`` is unknown.
         IndexError: there is no such axis.
 
     >>> mx.fft.fftn(mx.ones((1, 2, 2)), axes=[0, 2])
@@ -211,7 +211,7 @@ def rfft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`rfftn` along the last two axes, or other ones; the arguments are the same.
+    """`rfftn` along the last two axes or other ones; the arguments are the same.
 
     >>> mx.fft.rfft2(mx.ones((2, 3)))
     array([[6+0j, 0+0j],
@@ -228,7 +228,7 @@ def irfft2(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`irfftn` along the last two axes, or other ones; the arguments are the same.
+    """`irfftn` along the last two axes or other ones; the arguments are the same.
 
     >>> mx.fft.irfft2(mx.array([[4, 0], [0, 0]]))
     array([[1, 1],
@@ -248,7 +248,7 @@ def rfftn(
     """The transform of real numbers along several axes: `rfft` along the last one of ``axes``, then `fft` along the
     others.
 
-    Arguments and errors are those of `fftn`; ``a`` is real, and computed in float32.
+    Arguments and errors are as in `fftn`; ``a`` is real, and computed in float32.
 
     >>> mx.fft.rfftn(mx.array([[1.0, 2.0], [3.0, 4.0]]))
     array([[10+0j, -2+0j],
@@ -265,10 +265,10 @@ def irfftn(
     norm: str = "backward",
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The inverse of `rfftn`: `ifft` along all but the last one of ``axes``, then `irfft` along that.
+    """The inverse of `rfftn`: `ifft` along all of ``axes`` but the last one, then `irfft` along that one.
 
-    Arguments and errors are those of `fftn`; the length along the last axis is by default that of `irfft`. The result
-    is float32.
+    Arguments and errors are as in `fftn`; the length along the last axis is by default that of `irfft`. The result is
+    float32.
 
     >>> mx.fft.irfftn(mx.array([[10, -2], [-4, 0]]))
     array([[1, 2],
@@ -296,7 +296,7 @@ def _positive(name: str, length: AnyExtent) -> AnyExtent:
 
 
 def _lengths(name: str, x: Array, s: Any, axes: Any) -> Lengths:
-    """The axes of a transform along several, in the user's order, with the lengths."""
+    """The axes of a transform in the user's order, each with its length."""
     ndim = x.node.ndim
     if s is not None and axes is None:
         raise ValueError(f"[{name}] axes must be given too if s is.")
@@ -370,7 +370,7 @@ def real_inverse(name: str, x: Array, lengths: Lengths, norm: Any) -> Array:
 
 
 def _fitted(name: str, x: Array, axis: int, length: int | None) -> Array:
-    """An array cut off along an axis, or continued with zeros. It has the same nodes for every symbolic extent."""
+    """An array truncated or padded with zeros along an axis. Its nodes are the same for every symbolic extent."""
     shape = x.node.shape
     extent = shape[axis]
     if length is None:

@@ -1,4 +1,4 @@
-"""The frequencies of discrete Fourier transforms, and the order in which they come."""
+"""The frequencies of discrete Fourier transforms, and their order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fftfreq(
     dtype: Dtype | None = None,
     device: StreamOrDevice = None,
 ) -> Array:
-    """The frequencies of the numbers that `fft` gives, in cycles per unit of ``d``.
+    """The frequencies of the elements of `fft`, in cycles per unit of ``d``.
 
     Args:
         n: the length of the transform.
@@ -59,9 +59,9 @@ def rfftfreq(
     dtype: Dtype | None = None,
     device: StreamOrDevice = None,
 ) -> Array:
-    """The frequencies of the numbers that `rfft` gives, in cycles per unit of ``d``.
+    """The frequencies of the elements of `rfft`, in cycles per unit of ``d``.
 
-    Arguments and errors are those of `fftfreq`.
+    Arguments and errors are as in `fftfreq`.
 
     Returns:
         An array of ``n // 2 + 1`` numbers: 0, 1, ..., divided by ``n * d``.
@@ -76,11 +76,11 @@ def rfftfreq(
 
 @on_stream
 def fftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
-    """The array with frequency zero, which `fft` has first, in the middle.
+    """The array with frequency zero, which is first in the result of `fft`, moved to the middle.
 
     Args:
         a: any shape and dtype.
-        axes: along which axes, by default all.
+        axes: the axes to shift, by default all.
 
     Raises:
         IndexError: there is no such axis.
@@ -93,7 +93,7 @@ def fftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOr
 
 @on_stream
 def ifftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
-    """What `fftshift` has moved, back at its place; the arguments and errors are the same.
+    """The inverse of `fftshift`; arguments and errors are the same.
 
     >>> mx.fft.ifftshift(mx.array([-4, -2, 0, 2, 4]))
     array([0, 2, 4, -4, -2], dtype=int32)

@@ -15,7 +15,7 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["gated_delta_update"]
 
 _CHUNK = 64
-"""How many steps are computed as products of matrices at once; a power of two."""
+"""How many steps are computed together as matrix products; a power of two."""
 
 
 @on_stream
@@ -32,24 +32,24 @@ def gated_delta_update(
     """The gated delta rule over T steps, for each of B sequences and each head of ``v``.
 
     At each step ``S = gamma * S``, then ``S = S + beta * (v - S @ k) @ k.T``, and the output is ``S @ q``. Yang, Kautz,
-    Hatamizadeh, arXiv:2412.06464. Steps are computed in chunks, as products of matrices, in float32 (in float64 if an
-    argument is).
+    Hatamizadeh, arXiv:2412.06464. Steps are computed in chunks, as matrix products, in float32 (in float64 if an
+    argument is float64).
 
     Args:
         q, k: ``(B, T, Hk, Dk)``; a head serves ``Hv / Hk`` neighbouring ones of ``v``.
         v: ``(B, T, Hv, Dv)``.
-        gamma: ``(B, T, Hv)``: what remains of the state, from 0 to 1; or ``(B, T, Hv, Dk)``, for each feature of the
-            keys. Then one step is computed after the other.
-        beta: ``(B, T, Hv)``: how much is corrected.
+        gamma: ``(B, T, Hv)``: the factor of the state, from 0 to 1; or ``(B, T, Hv, Dk)`` with a factor for each
+            feature of the keys, for which steps are computed one after the other.
+        beta: ``(B, T, Hv)``: the factor of the correction.
         initial_state: ``(B, Hv, Dv, Dk)``; zeros if None.
-        mask: ``(B, T)``. Where it is False (or 0) the state stays as it is and the output is 0.
+        mask: ``(B, T)``. Where it is False (or 0) the state does not change and the output is 0.
 
     Returns:
         The output, ``(B, T, Hv, Dv)`` in the dtype of ``q``, and the last state, ``(B, Hv, Dv, Dk)`` in float32 or
         float64.
 
     Raises:
-        ValueError: shapes do not fit, or numbers are complex.
+        ValueError: shapes do not fit, or an array is complex.
 
     >>> one = mx.ones((1, 2, 1, 1))
     >>> output, state = mx.fast.gated_delta_update(one, one, one * 4, one[..., 0] * 0.5, one[..., 0] * 0.5)
@@ -122,7 +122,7 @@ def _heads_per_key(values: int, keys: int) -> int:
 
 @named
 def _chunk_extent(steps: int) -> int:
-    """How many steps a chunk has: a power of two, so that its triangular matrix is cut in halves."""
+    """How many steps a chunk has: a power of two, so that its triangular matrix can be halved again and again."""
     extent = 1
     while extent < min(steps, _CHUNK):
         extent *= 2
@@ -131,12 +131,12 @@ def _chunk_extent(steps: int) -> int:
 
 @named
 def _chunk_count(steps: int) -> int:
-    """At least one, which a sequence without steps does not change."""
+    """At least one chunk; a sequence without steps has one that changes nothing."""
     return max(1, -(-steps // _CHUNK))
 
 
 def _by_steps(arrays: dict[str, Array], skipped: Array | None) -> tuple[Array, Array]:
-    """One step after the other, where each feature of the keys has its own gamma."""
+    """The rule for a gamma for each feature of the keys, one step after the other."""
     q, k, v, gamma, beta = [arrays[word] for word in ("q", "k", "v", "gamma", "beta")]
     (batch, steps, keys, key_features), (heads, features) = q.node.shape, v.node.shape[2:]
     rows = (batch, steps, keys, derived(_heads_per_key, heads, keys), key_features)
@@ -161,7 +161,7 @@ def _by_steps(arrays: dict[str, Array], skipped: Array | None) -> tuple[Array, A
 
 
 def _step(x: Array, number: int) -> Array:
-    """What is at an index of the second axis."""
+    """The entry at an index of the second axis, without that axis."""
     shape = x.node.shape
     starts = (0, number, *[0] * (len(shape) - 2))
     part = p.slice_(x, starts=starts, sizes=(shape[0], 1, *shape[2:]), steps=(1,) * len(shape))
@@ -173,8 +173,8 @@ class _Chunks:
 
     Inside a chunk that begins with the state S, the correction of step i is ``u[i] = beta[i] * (v[i] - G[i] * S k[i] -
     sum of D[i, j] * (k[j] . k[i]) * u[j] for j < i)``, where ``D[i, j]`` is the product of gamma from step j + 1 to i
-    and ``G[i]`` that of all up to i. That is a triangular system of equations, linear in S. Its solution is
-    ``u = U - W S.T``, the state behind the chunk is ``G[-1] * S + sum of D[-1, j] * u[j] k[j].T``, and so a recurrence
+    and ``G[i]`` that of all steps up to i. This is a triangular system of equations, linear in S. Its solution is ``u =
+    U - W S.T``; the state after the chunk is ``G[-1] * S + sum of D[-1, j] * u[j] k[j].T``, which gives a recurrence
     over chunks.
     """
 
@@ -197,7 +197,7 @@ class _Chunks:
         self.first = self._first_state(arrays.get("initial_state"))
 
     def _cut(self, x: Array, per_key: AnyExtent, filling: int) -> Array:
-        """``(B, T, heads, F)`` cut into chunks; the steps that the last one lacks are made of one number."""
+        """``(B, T, heads, F)`` cut into chunks; missing steps of the last chunk are filled with a number."""
         shape = x.node.shape
         missing = self.count * self.extent - self.steps
         number = p.full((), filling, x.node.dtype)
@@ -210,7 +210,7 @@ class _Chunks:
         return p.zeros(shape, self.v.node.dtype) if given is None else p.reshape(given, shape=shape)
 
     def _decays(self) -> Array:
-        """D: at i, j the product of gamma from step j + 1 to i; zeros above the diagonal."""
+        """D: the product of gamma from step j + 1 to i at position i, j; zeros above the diagonal."""
         across = p.matrix_transpose(self.gamma)
         shape = (*across.node.shape[:-2], self.extent, self.extent)
         ndim = len(shape)
@@ -242,7 +242,7 @@ class _Chunks:
         return self._joined(output), p.reshape(state, shape=shape)
 
     def _joined(self, output: Array) -> Array:
-        """The chunks one behind the other, as ``(B, T, Hv, Dv)``."""
+        """The chunks, concatenated, as ``(B, T, Hv, Dv)``."""
         _, _, heads, features = self.shape_of_v
         moved = p.transpose(output, axes=(0, 3, 4, 1, 2, 5))
         joined = p.reshape(moved, shape=(self.batch, self.count * self.extent, heads, features))
@@ -255,7 +255,7 @@ class _Chunks:
 
 
 def _part(x: Array, axis: int, first: bool) -> Array:
-    """The first or the last index along an axis, which stays with extent 1."""
+    """The first or the last entry along an axis, which is kept with extent 1."""
     shape, ndim = x.node.shape, x.node.ndim
     axis %= ndim
     starts = tuple([0 if first or position != axis else extent - 1 for position, extent in enumerate(shape)])

@@ -1,4 +1,4 @@
-"""Products of matrices that indices choose, of parts of their terms, and of matrices whose blocks are masked."""
+"""Products of matrices chosen by indices, of segments of the summed axis, and of matrices with masked blocks."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def gather_mm(
     sorted_indices: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Products of the matrices that indices choose among those in the last two axes.
+    """Products of the matrices in the last two axes that indices choose.
 
     Args:
         a: ``(..., M, K)``.
         b: ``(..., K, N)``.
-        lhs_indices: integers that count the matrices of ``a`` in row-major order, of any shape; negative ones count
+        lhs_indices: integers of any shape that number the matrices of ``a`` in row-major order; negative ones count
             from the end, and those out of range are moved to the nearest one inside. None for all matrices.
         rhs_indices: the same for ``b``. Both shapes of indices (or of all matrices) are broadcast.
-        sorted_indices: a promise that the indices are sorted, which changes no result.
+        sorted_indices: a promise that the indices are sorted, which does not change the result.
 
     Returns:
         ``(..., M, N)``, where ``...`` is the shape of the indices.
 
     Raises:
-        ValueError: indices that are no integers, or shapes that do not fit.
+        ValueError: indices are no integers, or shapes do not fit.
 
     >>> experts = mx.stack([mx.eye(2), 10 * mx.eye(2)])
     >>> mx.gather_mm(mx.ones((3, 1, 2)), experts, rhs_indices=mx.array([1, 0, 1]))
@@ -70,8 +70,8 @@ def gather_mm(
 
 
 def chosen(name: str, operands: list[tuple[Array, Array | None, str]]) -> list[Array]:
-    """The matrices that indices choose, with all shapes of indices broadcast; an operand comes with its indices and
-    their name."""
+    """The matrices chosen by indices, with the shapes of all indices broadcast; each operand comes with its indices and
+    their name in messages."""
     found = [_chosen(name, *operand) for operand in operands]
     batch = broadcasted_shape(name, [x.node.shape[:-2] for x in found])
     return [broadcast(x, (*batch, *x.node.shape[-2:])) for x in found]
@@ -86,8 +86,8 @@ def _chosen(name: str, x: Array, indices: Array | None, word: str) -> Array:
 
 
 def chosen_index(name: str, batch: Shape, indices: Array | None, word: str) -> Array:
-    """Which matrices of a batch are chosen, in row-major order, as int64: all of them without indices, of which
-    negative ones count from the end."""
+    """The numbers of the chosen matrices of a batch in row-major order, as int64, with negative indices counted from
+    the end; all matrices without indices."""
     count = product(batch)
     if indices is None:
         return p.reshape(p.iota(shape=(count,), axis=0, dtype=dtypes.int64), shape=batch)
@@ -105,19 +105,19 @@ def _index(name: str, indices: Array, word: str) -> Array:
 
 @on_stream
 def segmented_mm(a: Array, b: Array, /, segments: Array, *, stream: StreamOrDevice = None) -> Array:
-    """Products of parts: of the columns of ``a`` from a start to an end with the same rows of ``b``.
+    """Products of segments: of the columns of ``a`` from a start to an end with the same rows of ``b``.
 
     Args:
         a: ``(M, K)``.
         b: ``(K, N)``.
-        segments: integers, ``(..., 2)``: starts, and ends, which are not part of a segment. Segments may overlap, leave
-            out terms, be empty, and reach beyond ``K``, where there are no terms.
+        segments: integers, ``(..., 2)``: starts, and ends, which are not included. Segments may overlap, skip terms, be
+            empty, and reach beyond ``K``, where there are no terms.
 
     Returns:
         ``(..., M, N)``.
 
     Raises:
-        ValueError: segments that are no integers, or shapes that do not fit.
+        ValueError: segments are no integers, or shapes do not fit.
 
     >>> mx.segmented_mm(mx.ones((1, 5)), mx.ones((5, 1)), mx.array([[0, 2], [2, 5]]))
     array([[[2]],
@@ -137,7 +137,7 @@ def segmented_mm(a: Array, b: Array, /, segments: Array, *, stream: StreamOrDevi
     term = p.iota(shape=(left[1],), axis=0, dtype=dtypes.int64)
     bounds = to_dtype(parts, dtypes.int64)
     chosen_terms = (term >= bounds[..., :1]) & (term < bounds[..., 1:])
-    # Both operands are masked, because zero times infinity is no zero.
+    # Both operands are masked, because zero times infinity is NaN.
     left_parts = where(chosen_terms[..., None, :], x, 0)
     right_parts = where(chosen_terms[..., None], y, 0)
     return product_of("segmented_mm", left_parts, right_parts)
@@ -157,8 +157,9 @@ def block_masked_mm(
 ) -> Array:
     """The product of matrices whose blocks are masked.
 
-    A mask has an element for each block of ``block_size`` rows and columns; the last ones may be smaller. Where one of
-    bool is False the block counts as zeros, also if it holds NaN; others are factors of their blocks.
+    A mask has an element for each block of ``block_size`` rows and columns; the last blocks may be smaller. Where a
+    boolean mask is False the block counts as zeros, even if it contains NaN; the elements of other masks are factors of
+    their blocks.
 
     Args:
         a: ``(..., M, K)``.
@@ -172,7 +173,7 @@ def block_masked_mm(
         ``(..., M, N)``.
 
     Raises:
-        ValueError: another size of blocks, or shapes that do not fit.
+        ValueError: another block size, or shapes that do not fit.
 
     >>> mx.block_masked_mm(mx.ones((2, 64)), mx.ones((64, 1)), 32, mask_lhs=mx.array([[True, False]]))
     array([[32],
@@ -209,7 +210,7 @@ def _masked(x: Array, mask: Array | None, size: int, word: str) -> Array:
 
 
 def _spread(blocks: Array, size: int, shape: Shape) -> Array:
-    """Each element of a mask repeated over its block."""
+    """Each element of a mask, repeated over its block."""
     *outer, high, wide = blocks.node.shape
     apart = p.expand(blocks, axes=(len(outer) + 1, len(outer) + 3))
     repeated = p.broadcast(apart, shape=(*outer, high, size, wide, size))

@@ -1,4 +1,4 @@
-"""The generator of random numbers: keys, the key of the global generator, and uniform numbers made of a key."""
+"""The generator of random numbers: keys, the key of the global generator, and uniform numbers from a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.runtime.locks import fork_safe_lock
 __all__ = ["key", "seed", "split", "state"]
 
 state: list[Array] = []
-"""The key of the global generator. `seed` sets it, every function that is called without a key moves it on."""
+"""The key of the global generator. `seed` sets it; every random function that is called without a key replaces it."""
 
 _state_lock = fork_safe_lock()
 
@@ -31,7 +31,7 @@ _ABOVE_MINUS_ONE = -_FLOAT32_BELOW_ONE
 
 
 def key(seed: int) -> Array:
-    """The key that belongs to a number.
+    """The key for a seed.
 
     Args:
         seed: from 0 to 2**64 - 1.
@@ -50,7 +50,7 @@ def _key_of(name: str, seed: int) -> Array:
 
 
 def seed(seed: int) -> None:
-    """Start the global generator from a number.
+    """Set the global generator to the key for a seed.
 
     >>> mx.random.seed(0)
     >>> mx.random.uniform(shape=(2,))
@@ -63,11 +63,11 @@ def seed(seed: int) -> None:
 
 @on_stream
 def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
-    """``num`` independent keys made of one: ``uint32[num, 2]``.
+    """``num`` independent keys derived from one: ``uint32[num, 2]``.
 
     Args:
         key: ``uint32[2]``.
-        num: how many.
+        num: how many keys.
 
     >>> mx.random.split(mx.random.key(0), 3).shape
     (3, 2)
@@ -76,7 +76,7 @@ def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
 
 
 def _next_key() -> Array:
-    """The next key of the global generator, which moves on."""
+    """The next key of the global generator, whose state changes."""
     refuse_reentry(_state_lock)
     with _state_lock:
         pair = p.random_bits(state[0], shape=(2, 2))
@@ -87,7 +87,7 @@ def _next_key() -> Array:
 
 
 def random_words(name: str, shape: Shape, key: Any) -> Array:
-    """Random ``uint32`` of ``shape``, of ``key`` or of the next one of the global generator."""
+    """Random ``uint32`` of ``shape``, from ``key`` or from the next key of the global generator."""
     checked_extents(name, shape)
     found = _next_key() if key is None else _checked_key(name, key)
     return p.random_bits(found, shape=shape)

@@ -28,9 +28,9 @@ _CIRCULANTS = {20: ("+----", "+----", "++--+", "+-++-"), 28: ("+------", "++----
 def hadamard_transform(a: Array, scale: float | None = None, stream: StreamOrDevice = None) -> Array:
     """The Walsh-Hadamard transform along the last axis.
 
-    The product of a Hadamard matrix, whose elements are 1 and -1, with each row, times ``scale``. For ``n = m * 2**k``
-    the matrix is the Kronecker product of one of order ``m`` and of ``scipy.linalg.hadamard(2**k)``. That of order 12
-    is made after Paley (1933), those of 20 and 28 after Williamson (1944).
+    Each row is multiplied by a Hadamard matrix, whose elements are 1 and -1, and by ``scale``. For ``n = m * 2**k`` the
+    matrix is the Kronecker product of one of order ``m`` and of ``scipy.linalg.hadamard(2**k)``. The matrix of order 12
+    is Paley's (1933), those of 20 and 28 are Williamson's (1944).
 
     Args:
         a: the last axis has ``m * 2**k`` elements with m = 1, 12, 20 or 28; integers become float32.
@@ -60,7 +60,7 @@ def hadamard_transform(a: Array, scale: float | None = None, stream: StreamOrDev
 
 @named
 def _order(extent: int) -> int:
-    """The m with ``extent = m * 2**k`` of which there is a matrix; 0 if there is none."""
+    """The m with ``extent = m * 2**k`` for which there is a matrix; 0 if there is none."""
     for order in (1, *_ORDERS):
         rest, remainder = divmod(extent, order)
         if not remainder and rest and not rest & (rest - 1):
@@ -75,8 +75,8 @@ def _usual_scale(extent: int) -> Any:
 
 @named
 def _rows(extent: int) -> int:
-    """The number of rows of a matrix of ``extent`` elements, a multiple of m; columns are a power of two, and about as
-    many."""
+    """The number of rows, a multiple of m, when ``extent`` elements are arranged as a matrix that is about square; the
+    number of columns is a power of two."""
     order = _order(extent)
     if not order:
         raise ValueError(f"the last axis has {extent} elements, not m * 2**k with m = 1, 12, 20 or 28")
@@ -85,8 +85,8 @@ def _rows(extent: int) -> int:
 
 
 def _transformed(x: Array, extent: AnyExtent, factor: Any, dtype: Dtype) -> Array:
-    """Real rows times the matrix and ``factor``. The matrix is a Kronecker product: each row is laid out as a matrix
-    and multiplied with a smaller one from both sides."""
+    """Real rows times the matrix and ``factor``. As the matrix is a Kronecker product, each row is arranged as a matrix
+    and multiplied by smaller matrices from both sides."""
     wide = dtype if dtype is dtypes.float64 else dtypes.float32
     rows = derived(_rows, extent)
     columns = extent // rows
@@ -130,7 +130,7 @@ def _table() -> np.ndarray[Any, Any]:
 
 
 def _paley() -> np.ndarray[Any, Any]:
-    """Order 12, from the squares modulo 5."""
+    """The matrix of order 12, from the squares modulo 5."""
     squares = np.array([0, 1, -1, -1, 1])
     inner = squares[(np.arange(5) - np.arange(5)[:, None]) % 5]
     conference = np.ones((6, 6), int) - np.eye(6, dtype=int)

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms whose result is real in frequency: ``mx.fft.hfft`` and its inverse."""
+"""Discrete Fourier transforms whose results are real: ``mx.fft.hfft`` and its inverse."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 def hfft(
     a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", *, stream: StreamOrDevice = None
 ) -> Array:
-    """The real transform of a signal that equals its reversed conjugate, of which ``a`` is the first half.
+    """The real transform of a signal that equals its reversed conjugate; ``a`` is the first half of the signal.
 
     Args:
         a: any shape and dtype; computed in complex64.
-        n: how many numbers there are in the result, by default ``2 * (a.shape[axis] - 1)``.
-        axis: along which axis.
+        n: the extent of the result along ``axis``, by default ``2 * (a.shape[axis] - 1)``.
+        axis: the axis to transform.
         norm: where to divide; see `mx.fft.fft`.
 
     Raises:
-        ValueError: ``n`` is not positive, or ``norm`` is another word.
+        ValueError: ``n`` is not positive, or ``norm`` is unknown.
 
     >>> mx.fft.hfft(mx.array([1.0, 2.0, 1.0]))
     array([6, 0, -2, 0], dtype=float32)
@@ -46,12 +46,12 @@ def ihfft(
 
     Args:
         a: any shape and real dtype; computed in float32.
-        n: the length of the transform, by default that of the axis.
-        axis: along which axis.
+        n: the length of the transform, by default the extent of the axis.
+        axis: the axis to transform.
         norm: where to divide; see `mx.fft.fft`.
 
     Raises:
-        ValueError: ``n`` is not positive, or ``norm`` is another word.
+        ValueError: ``n`` is not positive, or ``norm`` is unknown.
 
     >>> mx.real(mx.fft.ihfft(mx.array([6.0, 0.0, -2.0, 0.0])))
     array([1, 2, 1], dtype=float32)

@@ -40,15 +40,15 @@ def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: 
 
     Args:
         a: an array.
-        indices: an int, or an array of integers of any shape. Negative ones count from the end; those of an
-            array that are out of range are moved to the nearest one inside.
-        axis: the axis; None stands for that of the flattened array.
+        indices: an int, or an array of integers of any shape. Negative ones count from the end. Those of an array that
+            are out of range are moved to the nearest one inside.
+        axis: the axis; None for the flattened array.
 
     Returns:
         ``a`` with ``axis`` replaced by the axes of ``indices``.
 
     Raises:
-        IndexError: there is no such axis (an AxisError), or an int is outside.
+        IndexError: there is no such axis (an AxisError), or an int is out of range.
 
     >>> mx.take(mx.array([[1, 2, 3], [4, 5, 6]]), mx.array([2, 0]), axis=1)
     array([[3, 1],
@@ -101,15 +101,15 @@ def _indices(name: str, indices: Any) -> Array:
 
 @on_stream
 def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
-    """Elements of ``a`` along an axis, each row with indices of its own.
+    """Elements of ``a`` along an axis, with separate indices for each row.
 
     Args:
         a: an array.
         indices: integers, with as many axes as ``a``; all but ``axis`` are broadcast with those of ``a``.
-        axis: the axis; None stands for that of the flattened arrays.
+        axis: the axis; None for the flattened arrays.
 
     Raises:
-        AxisError: there is no such axis; it is a ValueError and an IndexError.
+        AxisError: there is no such axis; the error is a ValueError and an IndexError.
         ValueError: ``indices`` does not fit ``a``.
 
     >>> a = mx.array([[3, 1, 2], [6, 5, 4]])
@@ -132,16 +132,16 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
 def put_along_axis(
     a: Array, /, indices: Array, values: Array, axis: int | None = None, *, stream: StreamOrDevice = None
 ) -> Array:
-    """A copy of ``a`` with other elements along an axis, each row with indices of its own.
+    """A copy of ``a`` with some elements along an axis replaced, with separate indices for each row.
 
     Args:
         a: an array.
         indices: integers, with as many axes as ``a``; all but ``axis`` are broadcast to those of ``a``.
-        values: what stands there in the result, broadcast to ``indices`` and converted to the dtype of ``a``.
-        axis: the axis; None stands for that of the flattened arrays.
+        values: the new elements, broadcast to ``indices`` and converted to the dtype of ``a``.
+        axis: the axis; None for the flattened arrays.
 
     Raises:
-        AxisError: there is no such axis; it is a ValueError and an IndexError.
+        AxisError: there is no such axis; the error is a ValueError and an IndexError.
         ValueError: ``indices`` or ``values`` do not fit.
 
     >>> mx.put_along_axis(mx.zeros((2, 3)), mx.array([[0], [2]]), mx.array([[5.0], [6.0]]), axis=1)
@@ -161,7 +161,7 @@ def put_along_axis(
 
 
 def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int) -> Array:
-    """``index`` broadcast to ``shape`` but for one axis."""
+    """``index`` broadcast to ``shape``, except along one axis."""
     target = _with(_without(shape, axis), axis, index.node.shape[axis])
     if not agree(broadcasted_shape(name, [index.node.shape, target]), target):
         raise ValueError(
@@ -172,7 +172,7 @@ def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int) -> Arra
 
 
 def _aligned(name: str, a: Any, indices: Any, axis: int | None) -> tuple[Array, Array, int]:
-    """The array and the indices with as many axes, and the axis."""
+    """The array, the indices with as many axes, and the axis."""
     x, index = array_argument(name, a), _indices(name, indices)
     if axis is None:
         flat_x, flat_index = (p.reshape(array, shape=(array.node.size,)) for array in (x, index))
@@ -195,7 +195,7 @@ def _with(shape: Shape, axis: int, extent: AnyExtent) -> Shape:
 
 
 def _index_of_each_axis(index: Array, axis: int) -> list[Array]:
-    """The index along each axis: ``index`` along ``axis``, the element's own along the others."""
+    """For each axis its index: ``index`` along ``axis``, the element's own along the others."""
     shape = index.node.shape
     return [index if one == axis else p.iota(shape=shape, axis=one, dtype=dtypes.int32) for one in range(len(shape))]
 
@@ -204,16 +204,16 @@ def _index_of_each_axis(index: Array, axis: int) -> list[Array]:
 def slice(
     a: Array, start_indices: Array, axes: Sequence[int], slice_size: Sequence[int], *, stream: StreamOrDevice = None
 ) -> Array:
-    """A part of ``a`` that starts where an array says.
+    """A part of ``a`` whose start is given by an array.
 
     Args:
         a: an array.
-        start_indices: integers, one for each of ``axes``. The part is moved so that it lies inside ``a``.
-        axes: the axes that they belong to; along the others the part starts at 0.
+        start_indices: integers, one for each of ``axes``. If the part would reach out of ``a``, it is moved inside.
+        axes: the axes of ``start_indices``; along the others the part starts at 0.
         slice_size: the shape of the part.
 
     Raises:
-        AxisError: there is no such axis; it is a ValueError and an IndexError.
+        AxisError: there is no such axis; the error is a ValueError and an IndexError.
         ValueError: the numbers of axes differ, or the part is larger than ``a``.
 
     >>> mx.slice(mx.array([[1, 2, 3], [4, 5, 6]]), mx.array([1]), axes=[1], slice_size=[2, 2])
@@ -238,17 +238,17 @@ def slice(
 def slice_update(
     a: Array, update: Array, start_indices: Array, axes: Sequence[int], *, stream: StreamOrDevice = None
 ) -> Array:
-    """A copy of ``a`` in which the part that starts where an array says is ``update``.
+    """A copy of ``a`` in which the part whose start is given by an array is replaced by ``update``.
 
     Args:
         a: an array.
-        update: the part, converted to the dtype of ``a``; where axes in front are missing, it is repeated along those
+        update: the new part, converted to the dtype of ``a``; if it lacks axes in front, it is repeated along those
             that are not in ``axes``.
-        start_indices: integers, one for each of ``axes``. The part is moved so that it lies inside ``a``.
-        axes: the axes that they belong to; along the others the part starts at 0.
+        start_indices: integers, one for each of ``axes``. If the part would reach out of ``a``, it is moved inside.
+        axes: the axes of ``start_indices``; along the others the part starts at 0.
 
     Raises:
-        AxisError: there is no such axis; it is a ValueError and an IndexError.
+        AxisError: there is no such axis; the error is a ValueError and an IndexError.
         ValueError: the numbers of axes differ, or the part is larger than ``a``.
 
     >>> mx.slice_update(mx.zeros((2, 3)), mx.ones((2, 1)), mx.array([1]), axes=[1])

@@ -1,4 +1,4 @@
-"""Arrays put together, cut apart and repeated."""
+"""Functions that join, split and repeat arrays."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def part(x: Array, axis: int, start: AnyExtent, size: AnyExtent, step: int = 1) 
 
 
 def _operands(name: str, arrays: Any, axis: Any) -> list[Array]:
-    """A non-empty list of arrays in one dtype. An array stands for the list of its rows."""
+    """A non-empty list of arrays converted to one dtype. An array is taken as the list of its rows."""
     if isinstance(arrays, Handle) and isinstance(axis, Handle):
         raise ArgumentTypeError(f"[{name}] The arrays are one argument: write [a, b].")
     if isinstance(arrays, Handle) and arrays.node.ndim:
@@ -62,14 +62,14 @@ def _operands(name: str, arrays: Any, axis: Any) -> list[Array]:
 
 @on_stream
 def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
-    """Arrays one behind the other along an axis, promoted to one dtype.
+    """Arrays one after the other along an axis, promoted to one dtype.
 
     Args:
-        arrays: equal in all other axes.
-        axis: which; None flattens them first.
+        arrays: their other axes have equal extents.
+        axis: the axis; None flattens the arrays first.
 
     Raises:
-        ValueError: no arrays, or shapes that do not fit.
+        ValueError: there are no arrays, or shapes do not fit.
 
     >>> mx.concatenate([mx.array([1, 2]), mx.array([3])])
     array([1, 2, 3], dtype=int32)
@@ -104,10 +104,10 @@ def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevi
     """Arrays of one shape along a new axis, promoted to one dtype.
 
     Args:
-        axis: where the new axis is in the result.
+        axis: the position of the new axis in the result.
 
     Raises:
-        ValueError: no arrays, or their shapes differ.
+        ValueError: there are no arrays, or their shapes differ.
 
     >>> mx.stack([mx.array([1, 2]), mx.array([3, 4])])
     array([[1, 2],
@@ -129,11 +129,11 @@ def split(
     """The parts of an array along an axis.
 
     Args:
-        indices_or_sections: how many parts of equal size, or where each part but the first begins.
-        axis: which axis.
+        indices_or_sections: the number of parts of equal size; or the index where each part but the first begins.
+        axis: the axis.
 
     Raises:
-        ValueError: the axis does not divide into that many equal parts.
+        ValueError: the extent of the axis is no multiple of the number of parts.
 
     >>> mx.split(mx.arange(5), [2, 4])
     [array([0, 1], dtype=int32), array([2, 3], dtype=int32), array([4], dtype=int32)]
@@ -168,7 +168,7 @@ def _equal_part(extent: int, sections: int) -> int:
 
 
 def _bound(index: int, extent: AnyExtent) -> AnyExtent:
-    """The start of a slice at ``index``, counted from the front and moved inside."""
+    """The start of a slice at ``index``, counted from the front and limited to the axis."""
     if index < 0:
         index = index + extent
     return smallest(largest(index, 0), extent)
@@ -176,10 +176,10 @@ def _bound(index: int, extent: AnyExtent) -> AnyExtent:
 
 @on_stream
 def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tuple[Array, ...]:
-    """The arrays that lie along an axis.
+    """A tuple of the entries along an axis.
 
     Args:
-        axis: which axis; the results do not have it.
+        axis: the axis, which the results do not have.
 
     >>> mx.unstack(mx.array([[1, 2], [3, 4]]))
     (array([1, 2], dtype=int32), array([3, 4], dtype=int32))
@@ -192,10 +192,10 @@ def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tup
 
 @on_stream
 def repeat(array: Array, repeats: int, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
-    """Each element, or each slice along an axis, several times in a row.
+    """Each element, or each slice along an axis, repeated.
 
     Args:
-        axis: None repeats the elements of the flattened array.
+        axis: the axis; None repeats the elements of the flattened array.
 
     Raises:
         ValueError: ``repeats`` is negative.
@@ -220,7 +220,7 @@ def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = Non
     """The whole array several times along each axis.
 
     Args:
-        reps: how often, for the last axes; more numbers than dimensions add axes in front.
+        reps: how often, for each of the last axes; more numbers than dimensions add axes in front.
 
     >>> mx.tile(mx.array([1, 2]), (2, 2))
     array([[1, 2, 1, 2],
@@ -327,13 +327,13 @@ def diff(
     append: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The differences of neighbours along an axis, taken ``n`` times; of booleans, whether they differ.
+    """The differences of neighbouring elements along an axis, taken ``n`` times; for booleans, whether they differ.
 
-    ``prepend`` and ``append`` are put in front and behind along the axis first.
+    ``prepend`` and ``append`` are first added before and after the array along the axis.
 
     Args:
         n: how often differences are taken.
-        axis: along which axis.
+        axis: the axis.
 
     >>> mx.diff(mx.array([1, 4, 9]))
     array([3, 5], dtype=int32)

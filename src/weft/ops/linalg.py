@@ -1,8 +1,8 @@
 """Linear algebra: ``mx.linalg``. Norms and cross products are in `weft.ops.norms`, eigenvalues
 in `weft.ops.eigenvalues`.
 
-Matrices are the last two axes; those in front are of a stack. Results for a matrix for which there is none (it is
-singular, not positive definite, or an iteration does not converge) are NaN.
+Matrices are the last two axes; further axes in front make a stack. Where a matrix has no result (it is singular, not
+positive definite, or an iteration does not converge), the result is NaN.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ACCEPTED = (dtypes.float32, dtypes.float64, dtypes.complex64)
 
 
 def require_dtype(name: str, dtype: Dtype) -> None:
-    """Refuse what no routine computes with."""
+    """Raise if there are no routines for a dtype."""
     if dtype not in _ACCEPTED:
         raise ValueError(
             f"[linalg.{name}] Matrices must be float32, float64 or complex64; got {dtype.name}. "
@@ -59,7 +59,7 @@ def require_dtype(name: str, dtype: Dtype) -> None:
 
 
 def require_matrices(name: str, x: Array, argument: str = "a", square: bool = True) -> None:
-    """Refuse what is not a stack of matrices; if ``square``, of square ones."""
+    """Raise if an argument is not a stack of matrices or, if ``square``, of square matrices."""
     shape = x.node.shape
     if len(shape) < 2:
         raise ValueError(f"[linalg.{name}] {argument} needs at least two dimensions; got shape {shape_text(shape)}.")
@@ -82,7 +82,7 @@ def inv(a: Array, *, stream: StreamOrDevice = None) -> Array:
         a: ``(..., N, N)``, float32, float64 or complex64.
 
     Raises:
-        ValueError: another dtype, or matrices that are not square.
+        ValueError: another dtype, or matrices are not square.
 
     >>> mx.linalg.inv(mx.array([[2.0, 1.0], [1.0, 1.0]]))
     array([[1, -1],
@@ -97,10 +97,10 @@ def tri_inv(a: Array, upper: bool = False, *, stream: StreamOrDevice = None) -> 
 
     Args:
         a: ``(..., N, N)``, float32, float64 or complex64.
-        upper: take the upper triangle of each matrix, else the lower one; the other one is not read.
+        upper: read the upper triangle of each matrix, else the lower one; the other triangle is not read.
 
     Raises:
-        ValueError: another dtype, or matrices that are not square.
+        ValueError: another dtype, or matrices are not square.
 
     >>> mx.linalg.tri_inv(mx.array([[2.0, 0.0], [2.0, 1.0]]))
     array([[0.5, 0],
@@ -115,14 +115,14 @@ def cholesky(a: Array, upper: bool = False, *, stream: StreamOrDevice = None) ->
 
     Args:
         a: ``(..., N, N)``, float32, float64 or complex64; symmetric or hermitian. One triangle is read.
-        upper: give U = L^H, with A = U^H U, made of the upper triangle of A.
+        upper: return U = L^H, with A = U^H U, computed from the upper triangle of A.
 
     Returns:
-        The factors, with zeros in the other triangle; NaN for matrices that are not positive definite. Derivatives take
-        A for symmetric or hermitian, and are that too.
+        The factors, with zeros in the other triangle; NaN for matrices that are not positive definite. Derivatives
+        assume symmetric or hermitian matrices, and are symmetric or hermitian.
 
     Raises:
-        ValueError: another dtype, or matrices that are not square.
+        ValueError: another dtype, or matrices are not square.
 
     >>> mx.linalg.cholesky(mx.array([[4.0, 2.0], [2.0, 10.0]]))
     array([[2, 0],
@@ -136,11 +136,11 @@ def cholesky_inv(a: Array, upper: bool = False, *, stream: StreamOrDevice = None
     """The inverses of matrices whose Cholesky factors are given.
 
     Args:
-        a: the factors ``(..., N, N)``: lower triangular ones L of L L^H.
-        upper: they are upper triangular ones U of U^H U.
+        a: the factors ``(..., N, N)``: lower triangular matrices L of L L^H.
+        upper: whether they are upper triangular matrices U of U^H U.
 
     Raises:
-        ValueError: another dtype, or matrices that are not square.
+        ValueError: another dtype, or matrices are not square.
 
     >>> mx.linalg.cholesky_inv(mx.array([[2.0, 0.0], [0.0, 1.0]]))
     array([[0.25, 0],
@@ -153,8 +153,8 @@ def cholesky_inv(a: Array, upper: bool = False, *, stream: StreamOrDevice = None
 
 @on_stream
 def lu_factor(a: Array, *, stream: StreamOrDevice = None) -> tuple[Array, Array]:
-    """LU decompositions in compact form, with partial pivoting: of A with rows exchanged, L below the diagonal (its
-    ones are left out) and U on and above it.
+    """LU decompositions in compact form, with partial pivoting: of A with exchanged rows, L below the diagonal (without
+    its diagonal of ones) and U on and above it.
 
     Args:
         a: ``(..., M, N)``, float32, float64 or complex64.
@@ -219,7 +219,8 @@ def _right_sides(name: str, a: Any, b: Any) -> tuple[Array, Array, bool]:
 
 
 def _solved(name: str, x: Array, y: Array, is_vector: bool, solution: Any) -> Array:
-    """``solution(matrices, right sides)`` for broadcast stacks. Many right sides of one matrix are its columns."""
+    """``solution(matrices, right sides)`` for broadcast stacks. All right sides of one matrix become columns of one
+    array."""
     if x.node.ndim == 2 and y.node.ndim > 2:
         *batch, rows, columns = y.node.shape
         flat = p.reshape(p.move_axis(y, y.node.ndim - 2, 0), shape=(rows, product(batch) * columns))
@@ -243,7 +244,7 @@ def solve(a: Array, b: Array, *, stream: StreamOrDevice = None) -> Array:
         ``(..., N, K)`` or ``(..., N)``.
 
     Raises:
-        ValueError: another dtype, or shapes that do not fit.
+        ValueError: another dtype, or shapes do not fit.
 
     >>> mx.linalg.solve(mx.array([[2.0, 0.0], [0.0, 4.0]]), mx.array([2.0, 2.0]))
     array([1, 0.5], dtype=float32)
@@ -264,13 +265,13 @@ def solve_triangular(a: Array, b: Array, *, upper: bool = False, stream: StreamO
     Args:
         a: ``(..., N, N)``, float32, float64 or complex64.
         b: ``(..., N, K)`` or one vector ``(N,)``. Axes in front are broadcast.
-        upper: take the upper triangle of each matrix, else the lower one; the other one is not read.
+        upper: read the upper triangle of each matrix, else the lower one; the other triangle is not read.
 
     Returns:
         ``(..., N, K)`` or ``(..., N)``.
 
     Raises:
-        ValueError: another dtype, or shapes that do not fit.
+        ValueError: another dtype, or shapes do not fit.
 
     >>> mx.linalg.solve_triangular(mx.array([[2.0, 0.0], [1.0, 1.0]]), mx.array([2.0, 2.0]))
     array([1, 1], dtype=float32)
@@ -289,7 +290,6 @@ def qr(a: Array, *, mode: str = "reduced", stream: StreamOrDevice = None) -> QRR
 
     Args:
         a: ``(..., M, N)``, float32, float64 or complex64.
-
         mode: "reduced", or "complete" for all M columns of Q.
 
     Returns:
@@ -309,7 +309,7 @@ def qr(a: Array, *, mode: str = "reduced", stream: StreamOrDevice = None) -> QRR
 
 
 def _complete_qr(x: Array) -> QRResult:
-    """Columns of the unit matrix beside a tall one: the decomposition of both has the whole Q."""
+    """The decomposition with all columns of Q, which is that of ``x`` with columns of the identity matrix beside it."""
     *batch, rows, columns = x.node.shape
     if decide(operator.le, rows, columns):
         return QRResult(*p.qr(x))
@@ -327,13 +327,14 @@ def svd(a: Array, compute_uv: bool = True, *, full_matrices: bool = True, stream
 
     Args:
         a: ``(..., M, N)``, float32, float64 or complex64.
-        compute_uv: give the singular vectors too.
-        full_matrices: give all of them, not only the first min(M, N).
+        compute_uv: whether to return singular vectors.
+        full_matrices: whether to return all singular vectors, not only the first min(M, N).
 
     Returns:
-        U ``(..., M, M)``, S ``(..., min(M, N))`` and V^H ``(..., N, N)``; S alone, if not ``compute_uv``. NaN for
-        matrices with infinite or NaN elements. Signs or phases of singular vectors are not determined, nor are the
-        vectors behind the first min(M, N): derivatives are those of a choice that moves as little as it can.
+        U ``(..., M, M)``, S ``(..., min(M, N))`` and V^H ``(..., N, N)``; with ``full_matrices=False``, U ``(..., M,
+        min(M, N))`` and V^H ``(..., min(M, N), N)``; S alone, if not ``compute_uv``. NaN for matrices with infinite or
+        NaN elements. Signs or phases of singular vectors are not determined, nor are the vectors behind the first
+        min(M, N): derivatives are those of the choice that changes least.
 
     Raises:
         ValueError: another dtype, or less than two dimensions.
@@ -359,7 +360,7 @@ def pinv(a: Array, *, rtol: Any = None, stream: StreamOrDevice = None) -> Array:
         rtol: a number, or an array ``(...)``; ``10 * max(M, N) * eps`` by default.
 
     Returns:
-        ``(..., N, M)``. Derivatives hold where the rank does not change.
+        ``(..., N, M)``. Derivatives are valid where the rank does not change.
 
     Raises:
         ValueError: another dtype, or less than two dimensions.
@@ -384,7 +385,7 @@ def pinv(a: Array, *, rtol: Any = None, stream: StreamOrDevice = None) -> Array:
 
 
 def _of_halves(function: Any, x: Array) -> Any:
-    """A function of float32 for half precision and integers: half-precision results are rounded once."""
+    """Call a function of float32 for half precision and integers; half-precision results are rounded once."""
     dtype = x.node.dtype
     if dtype in _ACCEPTED:
         return function(x)
@@ -395,7 +396,7 @@ def _of_halves(function: Any, x: Array) -> Any:
 
 
 def _determinant_parts(x: Array) -> tuple[Array, Array]:
-    """The diagonal of U, and signs whose product is that of the row exchanges."""
+    """The diagonal of U, and signs whose product is the sign of the row exchanges."""
     factors, pivots, _ = p.lu_factors(p.stop_gradient(x))
     diagonal = p.diagonal_of(factors)
     step = p.iota(shape=pivots.node.shape, axis=pivots.node.ndim - 1, dtype=dtypes.uint32)
@@ -427,10 +428,10 @@ def det(a: Array, *, stream: StreamOrDevice = None) -> Array:
     """The determinants of square matrices.
 
     Args:
-        a: ``(..., N, N)``. Integers count as float32; half precision is computed in float32.
+        a: ``(..., N, N)``. Integers are converted to float32; half precision is computed in float32.
 
     Raises:
-        ValueError: matrices that are not square.
+        ValueError: matrices are not square.
 
     >>> mx.linalg.det(mx.array([[2.0, 1.0], [1.0, 3.0]]))
     array(5, dtype=float32)
@@ -443,14 +444,14 @@ def slogdet(a: Array, *, stream: StreamOrDevice = None) -> SlogdetResult:
     """The signs of determinants, and the logarithms of their absolute values.
 
     Args:
-        a: ``(..., N, N)``. Integers count as float32; half precision is computed in float32.
+        a: ``(..., N, N)``. Integers are converted to float32; half precision is computed in float32.
 
     Returns:
-        The sign (1, -1, or 0 for singular matrices; of complex matrices a number of absolute value 1), and the
+        The sign (1, -1, or 0 for singular matrices; for complex matrices a number of absolute value 1), and the
         logarithm.
 
     Raises:
-        ValueError: matrices that are not square.
+        ValueError: matrices are not square.
 
     >>> tuple(mx.linalg.slogdet(mx.array([[1.0, 2.0], [3.0, 5.0]])))
     (array(-1, dtype=float32), array(0, dtype=float32))

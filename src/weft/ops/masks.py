@@ -1,7 +1,7 @@
-"""What masks select, arrays of booleans in an index: how many elements that are depends on their values.
+"""Masks, which are boolean arrays in an index. How many elements they select depends on their values.
 
-Reading replaces a mask by the places where it holds, for which it is evaluated. Assignment looks at every element where
-a mask stands alone, so that masks may be traced there.
+For reading, a mask is evaluated and replaced by the indices of its true elements. For assignment, if the index is a
+single mask, every element is compared with it, so that the mask may be traced.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def has_mask(index: Any) -> builtins.bool:
 
 
 def with_lists_as_masks(index: Any) -> Any:
-    """The index with arrays in the place of lists that begin with a boolean."""
+    """The index with arrays in place of lists that begin with a boolean."""
     if isinstance(index, tuple):
         return tuple([with_lists_as_masks(item) for item in index])
     return as_array(index) if isinstance(index, list) and _is_mask(index) else index
 
 
 def without_masks(index: Any, shape: Shape) -> Any:
-    """An index in which the places where a mask is true stand instead of the mask."""
+    """The index with the indices of a mask's true elements in place of the mask."""
     entries: list[Any] = []
     axis = 0
     items = index if isinstance(index, tuple) else (index,)
@@ -78,21 +78,21 @@ def _is_mask(item: Any) -> builtins.bool:
 
 
 def _first(values: Any) -> Any:
-    """The first number of nested lists."""
+    """The first number in nested lists."""
     while isinstance(values, list):
         values = values[0] if values else None
     return values
 
 
 def _axes_of(item: Any) -> int:
-    """How many axes an entry of an index stands for."""
+    """The number of axes that an entry of an index selects from."""
     if _is_mask(item):
         return int(item.ndim)
     return int(item is not None)
 
 
 def lone_mask(index: Any, shape: Shape) -> tuple[Array, int] | None:
-    """The only mask of an index that selects everything else, and its first axis; None if the index is another one."""
+    """The only mask of an index that otherwise selects everything, and its first axis; None for any other index."""
     if not isinstance(index, tuple):
         mask = _mask(index)
         return None if mask is None else (mask, 0)
@@ -122,9 +122,9 @@ def _mask(index: Any) -> Array | None:
 
 
 def masked(x: Array, mask: Array, axis: int, new: Array, mode: str, name: str) -> Array:
-    """``x`` with ``new`` where ``mask``, whose first axis is ``axis`` of ``x``, holds.
+    """``x`` with ``new`` where ``mask`` is true; ``axis`` of ``x`` is the first axis of the mask.
 
-    ``new`` is broadcast to what the mask selects, which has one axis in the place of the mask's.
+    ``new`` is broadcast to what the mask selects, which has one axis in place of the mask's axes.
     """
     ndim, covered = x.node.ndim, mask.node.ndim
     selected = ndim - covered + 1
@@ -143,9 +143,9 @@ def masked(x: Array, mask: Array, axis: int, new: Array, mode: str, name: str) -
 
 
 def _masked_in_front(x: Array, mask: Array, new: Array, mode: str, name: str) -> Array:
-    """``x`` with ``new`` where ``mask``, whose axes are the first ones of ``x``, holds.
+    """``x`` with ``new`` where ``mask`` is true; the axes of the mask are the first axes of ``x``.
 
-    Each index of the mask that holds gets all of ``new``; or, if ``new`` has one axis more, the next row of it.
+    Each true element of the mask gets all of ``new``; or, if ``new`` has one axis more, the next row of it.
     """
     shape, covered = x.node.shape, mask.node.ndim
     if not decide_equal(mask.node.shape, shape[:covered]):
@@ -164,11 +164,11 @@ def _masked_in_front(x: Array, mask: Array, new: Array, mode: str, name: str) ->
 
 
 def _rows_in_order(mask: Array, rows: Array) -> Array:
-    """For each element of ``mask`` the row that belongs to it: the first row to the first that holds, and so on."""
+    """For each element of ``mask`` its row: the first row for the first true element, and so on."""
     count, *rest = rows.node.shape
     flat = p.cast(p.reshape(mask, shape=(mask.node.size,)), dtype=dtypes.int32)
     _check_count(flat, count)
-    # So that there is a row to look up, even if no element needs it.
+    # At least one row, so that indices are valid even if no element needs a row.
     missing = (1 - smallest(count, 1), *[0] * len(rest))
     rows = p.pad(rows, p.zeros((), rows.node.dtype), low=(0,) * rows.node.ndim, high=missing)
     index = p.reshape(p.cumsum(flat, axis=0, reverse=False, inclusive=True), shape=mask.node.shape) - 1
@@ -178,7 +178,7 @@ def _rows_in_order(mask: Array, rows: Array) -> Array:
 
 
 def _check_count(flat: Array, count: AnyExtent) -> None:
-    """Say so if there are fewer than ``count`` rows for the elements of a mask that hold, unless the mask is traced."""
+    """Raise if there are fewer than ``count`` rows for the true elements of a mask, unless the mask is traced."""
     if trace_of(flat.node) is not None:
         return
     total = p.sum(flat, axes=(0,)).node
@@ -190,7 +190,7 @@ def _check_count(flat: Array, count: AnyExtent) -> None:
 
 
 def broadcast_update(new: Array, shape: Shape, name: str) -> Array:
-    """``new`` broadcast to ``shape``; extents of 1 in front, more than ``shape`` has, are dropped."""
+    """``new`` broadcast to ``shape``; surplus axes of extent 1 in front are dropped."""
     found = new.node.shape
     extra = len(found) - len(shape)
     if extra > 0 and all(agree(extent, 1) for extent in found[:extra]):

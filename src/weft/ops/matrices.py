@@ -1,4 +1,4 @@
-"""Functions of matrices that the Python array API standard has in ``linalg`` and MLX elsewhere or not at all."""
+"""Matrix functions of the array API standard's ``linalg`` that MLX has elsewhere or not at all."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def diagonal(a: Array, /, *, offset: int = 0, stream: StreamOrDevice = None) -> 
 
     Args:
         a: ``(..., M, N)``, any dtype.
-        offset: which one: positive ones are above the main diagonal.
+        offset: the diagonal; positive numbers are above the main diagonal.
 
     Raises:
-        ValueError: less than two dimensions.
+        ValueError: there are less than two dimensions.
 
     >>> mx.linalg.diagonal(mx.array([[1, 2], [3, 4]]))
     array([1, 4], dtype=int32)
@@ -53,10 +53,10 @@ def trace(a: Array, /, *, offset: int = 0, dtype: Dtype | None = None, stream: S
     Args:
         a: ``(..., M, N)``, any dtype.
         offset: which diagonal: positive ones are above the main one.
-        dtype: what the elements are converted to before they are added.
+        dtype: the dtype to which elements are converted before they are added.
 
     Raises:
-        ValueError: less than two dimensions.
+        ValueError: there are less than two dimensions.
 
     >>> mx.linalg.trace(mx.array([[1, 2], [3, 4]]))
     array(5, dtype=int32)
@@ -71,10 +71,10 @@ def matrix_norm(a: Array, /, *, keepdims: bool = False, ord: Any = "fro", stream
     Args:
         a: ``(..., M, N)``.
         keepdims: keep the axes, with extent 1.
-        ord: which norm.
+        ord: the norm.
 
     Raises:
-        ValueError: there is no such norm, or less than two dimensions.
+        ValueError: there is no such norm, or there are less than two dimensions.
 
     >>> mx.linalg.matrix_norm(mx.array([[3.0, 0.0], [0.0, 4.0]]))
     array(5, dtype=float32)
@@ -94,13 +94,13 @@ def vector_norm(
     ord: float = 2,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Norms of vectors, which lie along one axis or several; see `mx.linalg.norm` for ``ord``.
+    """Norms of vectors along one axis or several; see `mx.linalg.norm` for ``ord``.
 
     Args:
         a: any shape.
         axis: an axis, several, or None for all.
         keepdims: keep the axes, with extent 1.
-        ord: a number.
+        ord: the norm, a number.
 
     Raises:
         IndexError: there is no such axis.
@@ -121,14 +121,14 @@ def vector_norm(
 
 @on_stream
 def matrix_power(a: Array, n: int, /, *, stream: StreamOrDevice = None) -> Array:
-    """Square matrices multiplied by themselves; for negative ``n`` their inverses.
+    """Powers of square matrices; for negative ``n``, powers of their inverses.
 
     Args:
         a: ``(..., N, N)``, floating or complex.
-        n: how often; 0 gives unit matrices.
+        n: the exponent; 0 gives identity matrices.
 
     Raises:
-        ValueError: matrices that are not square.
+        ValueError: matrices are not square.
 
     >>> mx.linalg.matrix_power(mx.array([[1.0, 1.0], [0.0, 1.0]]), 3)
     array([[1, 3],
@@ -150,7 +150,7 @@ def matrix_power(a: Array, n: int, /, *, stream: StreamOrDevice = None) -> Array
 
 
 def _units(x: Array) -> Array:
-    """Unit matrices in the shape and dtype of ``x``."""
+    """Identity matrices in the shape and dtype of ``x``."""
     row, column = [p.iota(shape=x.node.shape, axis=x.node.ndim - k, dtype=dtypes.int32) for k in (2, 1)]
     return to_dtype(p.equal(row, column), x.node.dtype)
 

@@ -35,17 +35,18 @@ def multivariate_normal(
     key: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Vectors of the normal distribution with a mean and a matrix of covariances.
+    """Vectors of the normal distribution with a given mean and covariance matrix.
 
-    They are ``mean + R z``, where ``R`` is the symmetric root of ``cov``, and ``z`` has independent elements.
-    Derivatives in ``cov`` exist where its eigenvalues differ from each other and from zero.
+    They are ``mean + R z``, where ``R`` is the symmetric square root of ``cov``, and ``z`` has independent elements.
+    Derivatives with respect to ``cov`` exist where its eigenvalues differ from each other and from zero.
 
     Args:
         mean: ``(..., N)``.
-        cov: ``(..., N, N)``, symmetric, with no negative eigenvalues; the lower triangle is read.
-        shape: of the result without its last axis; it is broadcast with the axes in front of ``mean`` and ``cov``.
-        dtype: a real floating one.
-        key: see `key`; the next one of the global generator if None.
+        cov: ``(..., N, N)``, symmetric, without negative eigenvalues; the lower triangle is read.
+        shape: the shape of the result without its last axis; it is broadcast with the axes in front of ``mean`` and
+            ``cov``.
+        dtype: a real floating dtype.
+        key: see `key`; None for the next one of the global generator.
 
     Raises:
         ValueError: the shapes do not fit, or the dtype is not floating.
@@ -84,7 +85,7 @@ def _root(matrix: Array) -> Array:
 
 
 def _rows_times(z: Array, root: Array) -> Array:
-    """Vectors times a matrix, or each with one of its own."""
+    """Vectors times a matrix, which may be a different one for each vector."""
     *rows, size = z.node.shape
     if root.node.ndim == 2:
         count = z.node.size // size if not agree(size, 0) else 0

@@ -1,7 +1,7 @@
-"""Arrays of nested lists and tuples, which may hold arrays.
+"""Arrays from nested lists and tuples, which may contain arrays.
 
-They are walked by hand, not as trees: dicts are no containers here, the shape is found level by level, and millions of
-numbers in one list are seen by NumPy and by C loops alone.
+They are not walked as trees: dicts are no containers here, the shape is found level by level, and lists of millions of
+numbers are processed by NumPy and by C loops alone.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PYTHON_NUMBERS = frozenset((bool, int, float, complex))
 def from_nested(name: str, values: Nested, dtype: Dtype | None = None) -> Array:
     """An array of nested lists and tuples of numbers and arrays, for the function ``name``.
 
-    Arrays and open extents stay part of the graph: they are stacked, in the dtype that all elements promote to.
+    Arrays and symbolic extents stay in the graph: they are stacked, in the dtype that all elements promote to.
 
     Raises:
-        TypeError: something in it is neither a number nor an array.
-        ValueError: lists are of different lengths (the message says where), or a number does not fit the dtype.
+        TypeError: an element is neither a number nor an array.
+        ValueError: lists differ in length (the message says where), or a number does not fit the dtype.
     """
     kinds: set[type] = set()
     _collect_kinds(values, kinds)
@@ -45,9 +45,9 @@ def from_nested(name: str, values: Nested, dtype: Dtype | None = None) -> Array:
         return stacked if dtype is None else to_dtype(stacked, dtype)
     found = _numbers(name, values)
     if kinds <= {bool, int} and found.dtype.kind == "f" and found.size and (dtype is None or dtype.is_integer):
-        # NumPy makes floating numbers of integers that int64 and uint64 do not hold together.
+        # NumPy makes floating-point numbers of integers that neither int64 nor uint64 can hold together.
         for element in np.array(values, dtype=object).ravel():
-            array_of(name, "an element", element, dtype or dtypes.int64)  # one of them does not fit
+            array_of(name, "an element", element, dtype or dtypes.int64)  # raises for the one that does not fit
     if dtype is None and kinds <= _PYTHON_NUMBERS and found.dtype.kind in "iu":
         dtype = dtypes.int32 if _fits(found, dtypes.int32) else dtypes.int64
     if dtype is not None and dtype.is_integer and found.dtype.kind in "iu" and not _fits(found, dtype):
@@ -86,12 +86,12 @@ def _fits(found: np.ndarray[Any, Any], dtype: Dtype) -> bool:
 
 
 def _outermost(found: np.ndarray[Any, Any]) -> int:
-    """The integer farthest from zero."""
+    """The integer with the largest absolute value."""
     return max(int(found.max()), int(found.min()), key=abs)
 
 
 def _shape_of(name: str, value: Any, indices: tuple[int, ...]) -> Shape:
-    """The shape of nested lists, if they have one."""
+    """The shape of nested lists; raises if they have none."""
     if isinstance(value, Handle):
         return value.node.shape
     if not isinstance(value, (list, tuple)):
@@ -114,7 +114,7 @@ def _element_name(indices: tuple[int, ...]) -> str:
 
 
 def _stacked(name: str, values: Nested, dtype: Dtype | None) -> Array:
-    """Elements, each made an array, one behind the other along a new first axis."""
+    """The elements as arrays, stacked along a new first axis."""
     arrays = [_element(name, value, dtype) for value in values]
     dtype = dtypes.result_type(*[array.node.dtype for array in arrays])
     return p.concatenate(*[p.expand(to_dtype(array, dtype), axes=(0,)) for array in arrays], axis=0)

@@ -63,17 +63,17 @@ def norm(
     ====== ============================ ===================================
 
     Args:
-        a: integers count as float32.
-        ord: which norm.
+        a: an array; integers are converted to float32.
+        ord: the norm.
         axis: one axis for vectors, two for matrices (rows, columns). By default all, which must be one or two unless
             ``ord`` is None.
         keepdims: keep the axes, with extent 1.
 
     Returns:
-        Real norms.
+        The norms, which are real.
 
     Raises:
-        ValueError: there is no such norm, or too many axes are named.
+        ValueError: there is no such norm, or too many axes are given.
         IndexError: there is no such axis.
 
     >>> mx.linalg.norm(mx.array([3.0, 4.0]))
@@ -86,7 +86,7 @@ def norm(
 
 
 def norm_over(name: str, x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """`norm` over axes that are counted from the front. Messages speak of the function ``name``."""
+    """`norm` over axes that are counted from the front. Messages name the function ``name``."""
     dtype = x.node.dtype
     if not dtype.is_inexact:
         x = to_dtype(x, dtypes.float32)
@@ -96,7 +96,7 @@ def norm_over(name: str, x: Array, order: Any, axes: tuple[int, ...], keepdims: 
 
 
 def _axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """The axes in the order in which they are named: rows first."""
+    """The axes in the given order: rows first."""
     if axis is None:
         return tuple(range(ndim))
     named = entries_of(axis)
@@ -176,8 +176,8 @@ def cross(a: Array, b: Array, axis: int = -1, *, stream: StreamOrDevice = None) 
     """Cross products of vectors along an axis.
 
     Args:
-        a: has the extent 2 or 3 along the axis; the third component of vectors with two is zero.
-        b: the same. Other axes are broadcast.
+        a: has extent 2 or 3 along the axis; the third component of vectors with two is zero.
+        b: like ``a``. The other axes are broadcast.
         axis: the axis of the vectors.
 
     Returns:
@@ -203,7 +203,7 @@ def cross(a: Array, b: Array, axis: int = -1, *, stream: StreamOrDevice = None) 
 
 
 def _three_components(x: Array, axis: int, ndim: int) -> list[Array]:
-    """The components of vectors, each with extent 1 along ``axis`` of ``ndim`` ones."""
+    """The components of vectors, each with extent 1 along ``axis``, with ``ndim`` axes."""
     if x.node.ndim < ndim:
         x = p.expand(x, axes=tuple(range(ndim - x.node.ndim)))
     shape = x.node.shape

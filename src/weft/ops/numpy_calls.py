@@ -21,9 +21,11 @@ _ADDED = ("dtype", "initial", "out", "where")
 
 
 def called_by_numpy(function: Callable[P, R]) -> Callable[P, R]:
-    """``function`` as a method that takes what NumPy's function of its name passes to it.
+    """A decorator that makes a method of ``function`` which takes the arguments that NumPy's function of that name
+    passes.
 
-    ``dtype`` converts the array first. ``out``, ``where`` and ``initial`` may only say that they are not used.
+    ``dtype`` converts the array first. ``out``, ``where`` and ``initial`` must have the values that mean they are
+    unused.
     """
     plain: Callable[..., R] = function
     translate = _translated
@@ -37,7 +39,7 @@ def called_by_numpy(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _translated(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments by position, for what is taken out of those by keyword."""
+    """The positional arguments, after the keyword arguments that NumPy passes were checked and removed."""
     added = {word: kwargs.pop(word) for word in _ADDED if word in kwargs}
     if not added:
         return args

@@ -1,4 +1,4 @@
-"""Elements put around an array."""
+"""Elements added around an array."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ def pad(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The array with more elements before and behind the others.
+    """The array with elements added at both ends of its axes.
 
     Args:
-        pad_width: ``n`` or ``(n,)`` on both sides of every axis, ``(before, behind)`` on every axis, or one such
-            pair per axis.
-        mode: what the new elements are: ``"constant"``; the nearest one (``"edge"``); or the others mirrored, without
-            (``"reflect"``) or with (``"symmetric"``) the one at the edge.
+        pad_width: ``n`` or ``(n,)`` for both ends of every axis, ``(before, after)`` for every axis, or one such pair
+            per axis.
+        mode: the new elements: ``"constant"``; ``"edge"``, the nearest element; ``"reflect"`` or ``"symmetric"``, the
+            mirrored array, without or with the element at the edge.
         constant_values: a number or a 0-d array, for ``"constant"``.
 
     Raises:
-        ValueError: negative or too many widths, an unknown mode, or nothing to take elements from.
+        ValueError: a negative width, too many widths, an unknown mode, or an axis without elements that could be
+            repeated.
 
     >>> mx.pad(mx.array([1, 2, 3]), (1, 2))
     array([0, 1, 2, 3, 0, 0], dtype=int32)
@@ -129,14 +130,14 @@ def _nearest(position: Array, extent: AnyExtent) -> Array:
 
 
 def _mirrored(position: Array, extent: AnyExtent) -> Array:
-    """0 1 2 1 0 1 2 ...: the edges stand once."""
+    """0 1 2 1 0 1 2 ...: mirrored, with edges once."""
     period = extent_constant(largest(2 * extent - 2, 1), dtypes.int32)
     phase = p.remainder(position, period)
     return p.minimum(phase, p.subtract(period, phase))
 
 
 def _mirrored_with_edge(position: Array, extent: AnyExtent) -> Array:
-    """0 1 2 2 1 0 0 1 ...: the edges stand twice."""
+    """0 1 2 2 1 0 0 1 ...: mirrored, with edges twice."""
     period = extent_constant(2 * extent, dtypes.int32)
     last = extent_constant(2 * extent - 1, dtypes.int32)
     phase = p.remainder(position, period)

@@ -30,7 +30,7 @@ __all__ = ["addmm", "inner", "kron", "matmul", "outer", "tensordot", "vecdot"]
 
 
 def _operands(name: str, a: Any, b: Any) -> list[Array]:
-    """Two arrays of numbers, of one dtype."""
+    """Two arrays, converted to one dtype."""
     operands = promoted(name, (a, b))
     if operands[0].node.dtype is dtypes.bool_:
         raise ValueError(
@@ -45,7 +45,7 @@ def _operands(name: str, a: Any, b: Any) -> list[Array]:
 def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of the matrices in the last two axes; the axes in front are broadcast.
 
-    A vector counts as a row on the left and as a column on the right, and its axis is not in the result.
+    On the left a vector is a row, on the right a column, and its axis is not in the result.
 
     Args:
         a: ``(..., M, K)`` or ``(K,)``. Sums of integers wrap around in their dtype.
@@ -55,7 +55,7 @@ def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
         ``(..., M, N)``.
 
     Raises:
-        ValueError: booleans, no dimensions, or shapes that do not fit.
+        ValueError: an argument is boolean or has no dimensions, or shapes do not fit.
 
     >>> mx.matmul(mx.array([[1.0, 2.0], [3.0, 4.0]]), mx.array([1.0, 1.0]))
     array([3, 7], dtype=float32)
@@ -96,7 +96,7 @@ def product_of(name: str, a: Array, b: Array) -> Array:
 def _batched(name: str, a: Array, b: Array) -> Array:
     left, right = a.node.shape, b.node.shape
     if len(right) == 2 and len(left) > 2:
-        # Many matrices times one: all their rows are one matrix.
+        # Several matrices times a single one: their rows become one matrix.
         rows = p.reshape(a, shape=(product(left[:-1]), left[-1]))
         result = p.matmul(rows, b)
         return p.reshape(result, shape=(*left[:-1], right[-1]))
@@ -121,11 +121,11 @@ def addmm(
         c: broadcast to the shape of the product.
         a: ``(..., M, K)`` or ``(K,)``.
         b: ``(..., K, N)`` or ``(K,)``.
-        alpha: a factor of the product; whole for integers.
-        beta: a factor of ``c``; whole for integers.
+        alpha: the factor of the product; an integer if the arrays are integers.
+        beta: the factor of ``c``; an integer if the arrays are integers.
 
     Raises:
-        ValueError: booleans, shapes that do not fit, or factors that are not whole for integers.
+        ValueError: an argument is boolean, shapes do not fit, or a factor of integers is no integer.
 
     >>> mx.addmm(mx.array(1.0), mx.array([[1.0, 2.0]]), mx.array([[3.0], [4.0]]))
     array([[12]], dtype=float32)
@@ -173,13 +173,13 @@ def _contracted(name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Se
 
 @on_stream
 def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: StreamOrDevice = None) -> Array:
-    """The sum of products over axes of both.
+    """The sum of products over axes of both arrays.
 
     Args:
-        axes: how many of the last axes of ``a`` and the first of ``b``, or the axes of each as two lists.
+        axes: the number of last axes of ``a`` and first axes of ``b``; or the axes of each, as two lists.
 
     Raises:
-        ValueError: booleans, or axes of different extents.
+        ValueError: an argument is boolean, or the extents of axes differ.
 
     >>> mx.tensordot(mx.ones((2, 3)), mx.ones((3, 4)), 1).shape
     (2, 4)
@@ -215,7 +215,7 @@ def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The sum of products over the last axis of both; with a 0-d array, the product.
 
     Args:
-        a, b: ``(..., K)``; the axes of ``a`` come first in the result.
+        a, b: ``(..., K)``; the result has the other axes of ``a``, then those of ``b``.
 
     >>> mx.inner(mx.array([1.0, 2.0]), mx.array([3.0, 4.0]))
     array(11, dtype=float32)
@@ -231,7 +231,7 @@ def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
 def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of every element of ``a`` with every element of ``b``: ``(M,)`` and ``(N,)`` give ``(M, N)``.
 
-    Others than vectors are flattened.
+    Arrays with more axes are flattened.
 
     >>> mx.outer(mx.array([1, 2]), mx.array([3, 4]))
     array([[3, 4],
@@ -250,10 +250,10 @@ def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = No
 
     Args:
         a, b: arrays, promoted to one dtype.
-        axis: which axis is summed.
+        axis: the axis that is summed.
 
     Raises:
-        ValueError: the extents along ``axis`` differ, or the other ones do not broadcast.
+        ValueError: the extents along ``axis`` differ, or the other axes do not broadcast.
 
     >>> mx.vecdot(mx.array([[1, 2], [3, 4]]), mx.array([[1, 1], [1, 1]]))
     array([3, 7], dtype=int32)
@@ -267,7 +267,7 @@ def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = No
             f"[vecdot] Shapes {shape_text(x.node.shape)} and {shape_text(y.node.shape)} do not fit: along axis {axis} "
             "the extents must be equal, because only the other axes are broadcast."
         )
-    # For other shapes than these the extent is worked out again.
+    # For another shape of the same shapeless trace, the extent is computed again.
     shape = (*shape[:along], derived(_common_extent, left, right), *shape[along + 1 :])
     x, y = broadcast(x, shape), broadcast(y, shape)
     if x.node.dtype.is_complex:

@@ -1,4 +1,4 @@
-"""Quantised matrices: arrays of small codes whose neighbours share scales."""
+"""Quantised matrices: arrays of codes of few bits, with scales that neighbours share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quantize(
     global_scale: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> tuple[Array, Array, Array]:
-    """The matrices in the last two axes, quantised: codes of few bits, and scales that neighbours in a row share.
+    """The matrices in the last two axes, quantised: codes of few bits, with scales that neighbours in a row share.
 
     ========  ===============  ====================  =================================  ======
     mode      group sizes      bits                  a code stands for                  scales
@@ -43,25 +43,25 @@ def quantize(
     nvfp4     16               4                     ``scale`` times a number in e2m1   e4m3
     ========  ===============  ====================  =================================  ======
 
-    In affine modes of two bits and more the end of the range that is farther from zero is a code exactly, and so is
-    zero if it is in the range. The ``mx`` formats are those of the OCP Microscaling Formats specification 1.0 (2023),
-    with a scale that lets no number of the group overflow.
+    In the affine mode with two bits or more, the end of a group's range that is farther from zero is represented
+    exactly, and so is zero if it is in the range. The ``mx`` formats are those of the OCP Microscaling Formats
+    specification 1.0 (2023), with a scale for which no number of the group overflows.
 
     Args:
         w: floating, ``(..., M, N)``, where the group size divides ``N``.
-        group_size: how many neighbours share a scale; None for the usual number, which is printed bold.
-        bits: how many bits a code has; None for the usual number.
+        group_size: how many neighbours share a scale; None for the default, which is bold.
+        bits: how many bits a code has; None for the default.
         mode: one of the table.
-        global_scale: a float32 number, for ``nvfp4``: the largest number of ``w``, or of all that is multiplied
-            together. Scales are then stored relative to it, so that they use their range.
+        global_scale: a float32 number, for ``nvfp4``: the largest absolute value in ``w``, or in all matrices that are
+            multiplied together. Scales are then stored relative to it, so that they use their whole range.
 
     Returns:
-        The codes in words of uint32, ``(..., M, N * bits / 32)``; the first one is in the lowest bits. The scales,
-        ``(..., M, N / group_size)``, as bytes (uint8) where they are no dtype of arrays. For affine modes the biases.
+        The codes in words of uint32, ``(..., M, N * bits / 32)``, the first code in the lowest bits. The scales,
+        ``(..., M, N / group_size)``, as bytes (uint8) if their format is no dtype. In the affine mode also the biases.
 
     Raises:
-        ValueError: an unknown mode, group size or number of bits, less than two axes, a last axis that groups do not
-            divide, numbers that are not floating, a global scale that the mode does not have.
+        ValueError: an unknown mode, group size or number of bits, less than two axes, a last axis that is no multiple
+            of the group size, a dtype that is not floating, or a global scale in another mode than ``nvfp4``.
 
     >>> w, scales, biases = mx.quantize(mx.arange(64.0)[None], bits=8)
     >>> w.shape, w.dtype
@@ -74,7 +74,8 @@ def quantize(
     check_floating_matrix("quantize", "w", x, kind)
     found = quantized(x, kind, scale_of_all("quantize", kind, global_scale))
     parts = [found.words, found.scales, *([] if found.biases is None else [found.biases])]
-    # Type checkers are told of three, as for affine modes: a tuple of open length cannot be spread over arguments.
+    # Type checkers are told of three, as in affine modes, because a tuple of unknown length cannot be unpacked into
+    # arguments.
     return cast("tuple[Array, Array, Array]", tuple(parts))
 
 
@@ -92,7 +93,7 @@ def dequantize(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The numbers that the codes of `quantize` stand for.
+    """The numbers that codes made by `quantize` stand for.
 
     Args:
         w: words of uint32, ``(..., M, N * bits / 32)``.
@@ -102,8 +103,8 @@ def dequantize(
         bits: as for `quantize`.
         mode: as for `quantize`.
         global_scale: the one with which ``w`` was quantised.
-        dtype: of the result; by default that of the scales in affine modes, else bfloat16. Numbers are computed in
-            float32 (float64 if that is the dtype) and rounded once.
+        dtype: the dtype of the result; by default that of the scales in affine modes, else bfloat16. Numbers are
+            computed in float32 (float64 if that is the dtype) and rounded once.
 
     Returns:
         ``(..., M, N)``.

@@ -1,4 +1,4 @@
-"""A quantised matrix as functions take it: words, scales, biases, and the format that they are in."""
+"""A quantised matrix as an argument: words, scales, biases, and their format."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["QuantizedMatrix", "check_floating_matrix", "quantized", "quantized_m
 _LEAST_SCALE = 1e-7
 """The smallest scale of affine formats, for groups of equal numbers."""
 _REACH = 448.0 * 6.0
-"""The largest number of nvfp4, of scale and code together; a global scale is the number that this stands for."""
+"""The largest product of a scale and a code in nvfp4, which represents the global scale."""
 
 
 class QuantizedMatrix(NamedTuple):
-    """Matrices in the last two axes: words of codes, scales of groups, for affine formats biases; and what all scales
-    are multiplied by, if there is such a number."""
+    """Matrices in the last two axes: words of codes, scales of groups, biases in affine formats, and the factor of all
+    scales, if there is one."""
 
     kind: QuantizedFormat
     words: Array
@@ -39,31 +39,31 @@ class QuantizedMatrix(NamedTuple):
 
     @property
     def parts(self) -> list[Array]:
-        """Words, scales and, if there are any, biases."""
+        """Words, scales and biases, if there are any."""
         return [self.words, self.scales, *([] if self.biases is None else [self.biases])]
 
     @property
     def dtype(self) -> Dtype | None:
-        """That of the numbers; None if the format does not say."""
+        """The dtype of the numbers; None if the format does not determine it."""
         found: Dtype = self.scales.node.dtype
         return found if self.kind.affine else None
 
     def values(self, dtype: Dtype) -> Array:
-        """The numbers that the codes stand for, computed in float32 or float64 and rounded to a dtype."""
+        """The numbers that codes stand for, computed in float32 or float64 and rounded to a dtype."""
         words, *scales = self.with_whole_scales(wide_dtype(dtype)).parts
         large = scales[0].node.dtype.size > wide_dtype(dtype).size
         scales = [to_dtype(part, dtypes.float32) if large else part for part in scales]
         return p.dequantize(words, *scales, **self.kind._asdict(), dtype=dtype)
 
     def with_whole_scales(self, dtype: Dtype) -> QuantizedMatrix:
-        """The same matrix without a factor: scales are numbers of ``dtype`` that have been multiplied by it."""
+        """The same matrix without a factor: its scales are numbers of ``dtype``, multiplied by the factor."""
         if self.factor is None:
             return self
         return self._replace(scales=_scale_values(self.scales, self.kind, dtype, self.factor), factor=None)
 
 
 def quantized(x: Array, kind: QuantizedFormat, factor: Array | None) -> QuantizedMatrix:
-    """Floating numbers quantised along the last axis."""
+    """A floating array quantised along the last axis."""
     dtype = x.node.dtype
     x = to_dtype(x, wide_dtype(dtype))
     *outer, count = x.node.shape
@@ -86,8 +86,8 @@ def _affine_groups(groups: Array, kind: QuantizedFormat) -> tuple[Array, Array, 
     scale = p.maximum((high - low) / most, _LEAST_SCALE)
     bias = low
     if most > 1:
-        # Codes are counted from the end that is farther from zero, and the scale is made so that this end is a multiple
-        # of it: then zero has a code, if it is in the range.
+        # Codes are counted from the end of the range that is farther from zero, and the scale is chosen so that this
+        # end is a multiple of it: then zero has a code if it is in the range.
         below = p.greater(p.absolute(low), p.absolute(high))
         scale, end = p.select(below, scale, -scale), p.select(below, low, high)
         steps = p.rint(end / scale)
@@ -131,7 +131,7 @@ def check_floating_matrix(name: str, word: str, x: Array, kind: QuantizedFormat)
 
 
 def scale_of_all(name: str, kind: QuantizedFormat, scale: Array | None, word: str = "global_scale") -> Array | None:
-    """What all scales of a format are multiplied by, from the global scale that a user gave."""
+    """The factor of all scales of a format, from the global scale that a user gave."""
     if scale is None:
         return None
     if not kind.global_scale:
@@ -148,7 +148,7 @@ def scale_of_all(name: str, kind: QuantizedFormat, scale: Array | None, word: st
 def quantized_matrix(
     name: str, kind: QuantizedFormat, w: Array, scales: Array, biases: Array | None, factor: Array | None
 ) -> QuantizedMatrix:
-    """What a user gave as a quantised matrix, checked.
+    """The quantised matrix that a user gave, checked.
 
     Raises:
         ValueError: shapes or dtypes are not those of the format.

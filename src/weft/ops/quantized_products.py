@@ -43,23 +43,23 @@ def quantized_matmul(
 ) -> Array:
     """The product with a quantised matrix.
 
-    Sums are those of a product of float32 (float64) matrices, rounded once to the dtype of the result. There are
-    derivatives with respect to ``x`` and, in affine modes, to ``scales`` and ``biases``.
+    Sums are those of a product of float32 (or float64) matrices, rounded once to the dtype of the result. It is
+    differentiable with respect to ``x`` and, in affine modes, to ``scales`` and ``biases``.
 
     Args:
         x: ``(..., M, K)`` or ``(K,)``.
-        w: words as `quantize` gives them, of ``(..., N, K)`` or, if not ``transpose``, ``(..., K, N)`` numbers. Axes in
-            front of the last two are broadcast with those of ``x``.
-        scales: one of each group along the last axis of ``w``.
+        w: words of `quantize` for ``(..., N, K)`` or, if not ``transpose``, ``(..., K, N)`` numbers. Axes in front of
+            the last two are broadcast with those of ``x``.
+        scales: one for each group along the last axis of ``w``.
         biases: of the shape of ``scales``, for affine modes.
-        transpose: whether the rows of ``w`` are multiplied (``x @ w.T``) or its columns (``x @ w``).
+        transpose: whether to multiply by ``w`` transposed (``x @ w.T``) or not (``x @ w``).
         group_size: as for `quantize`.
         bits: as for `quantize`.
         mode: as for `quantize`.
 
     Returns:
-        ``(..., M, N)``, in the dtype of ``x`` and ``scales`` together, for other modes than affine in that of ``x``
-        (float32 for integers).
+        ``(..., M, N)``; in affine modes in the common dtype of ``x`` and ``scales``, else in that of ``x`` (float32 for
+        integers).
 
     Raises:
         ValueError: shapes or dtypes do not fit each other or the parameters.
@@ -91,21 +91,21 @@ def gather_qmm(
     sorted_indices: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`quantized_matmul` of the matrices that indices choose; see `gather_mm`.
+    """`quantized_matmul` of matrices that indices choose; see `gather_mm`.
 
     Args:
         x: ``(..., M, K)``.
-        w: words of ``(..., N, K)`` or, if not ``transpose``, ``(..., K, N)`` numbers.
+        w: words for ``(..., N, K)`` or, if not ``transpose``, ``(..., K, N)`` numbers.
         scales: as for `quantized_matmul`.
         biases: as for `quantized_matmul`.
-        lhs_indices: choose matrices of ``x``.
-        rhs_indices: choose matrices of ``w``, with their scales and biases.
-        transpose: whether the rows of ``w`` are multiplied.
+        lhs_indices: the indices of matrices of ``x``.
+        rhs_indices: the indices of matrices of ``w``, with their scales and biases.
+        transpose: whether to multiply by ``w`` transposed.
         group_size: as for `quantize`.
         bits: as for `quantize`.
         mode: as for `quantize`.
         global_scale: the one with which ``w`` was quantised.
-        sorted_indices: a promise that the indices are sorted, which changes no result.
+        sorted_indices: a promise that the indices are sorted, which does not change the result.
 
     Returns:
         ``(..., M, N)``, where ``...`` is the shape of the indices.
@@ -137,9 +137,9 @@ def qqmm(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The product ``x @ w.T`` of matrices that are both quantised, for floating modes.
+    """The product ``x @ w.T`` of two quantised matrices, for floating-point modes.
 
-    Derivatives are those of the product of the quantised matrices, as if quantising changed nothing.
+    Derivatives are those of the product of the quantised matrices; the rounding has derivative one.
 
     Args:
         x: floating, ``(..., M, K)``; it is quantised.
@@ -185,20 +185,20 @@ def gather_qqmm(
     sorted_indices: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """`qqmm` of the matrices that indices choose; see `gather_mm`.
+    """`qqmm` of matrices that indices choose; see `gather_mm`.
 
     Args:
         x: floating, ``(..., M, K)``.
         w: floating, ``(..., N, K)``, or words as `quantize` gives them.
         scales: those of ``w`` if it is quantised, else None.
-        lhs_indices: choose matrices of ``x``.
-        rhs_indices: choose matrices of ``w``, with their scales.
+        lhs_indices: the indices of matrices of ``x``.
+        rhs_indices: the indices of matrices of ``w``, with their scales.
         group_size: as for `quantize`.
         bits: as for `quantize`.
         mode: as for `qqmm`.
         global_scale_x: a global scale for ``x``; see `quantize`.
         global_scale_w: the same for ``w``.
-        sorted_indices: a promise that the indices are sorted, which changes no result.
+        sorted_indices: a promise that the indices are sorted, which does not change the result.
 
     Returns:
         ``(..., M, N)`` in the dtype of ``x``, where ``...`` is the shape of the indices.
@@ -229,7 +229,7 @@ def _matrices(name: str, x: Array) -> Array:
 
 
 def _product(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indices: Array | None = None) -> Array:
-    """The product with a quantised matrix, or with each of a stack, or with those that indices choose."""
+    """The product with a quantised matrix, with each matrix of a stack, or with those that indices choose."""
     dtype = x.node.dtype
     if dtype.is_complex or dtype.is_bool:
         raise ValueError(f"[{name}] x must have real numbers; it has the dtype {dtype.name}.")
@@ -243,14 +243,14 @@ def _product(name: str, x: Array, matrix: QuantizedMatrix, transpose: bool, indi
 
 
 class _Manner(NamedTuple):
-    """Whether the rows of a quantised matrix are multiplied, and the dtype of the result."""
+    """Whether a quantised matrix is transposed, and the dtype of the result."""
 
     transpose: bool
     dtype: Dtype
 
     def product(self, x: Array, matrix: QuantizedMatrix, *parts: Array) -> Array:
-        """The product with these parts of a matrix. Nothing is between it and conversions: so a target may do both
-        together."""
+        """The product with these parts of a matrix. The conversion of the result follows at once, so that a target may
+        do both together."""
         x = to_dtype(x, wide_dtype(self.dtype))
         result = p.quantized_matmul(x, *parts, **matrix.kind._asdict(), transpose=self.transpose)
         return to_dtype(result, self.dtype)
@@ -265,7 +265,8 @@ def _multiplied(name: str, x: Array, matrix: QuantizedMatrix, manner: _Manner, i
 
 
 def _stack_multiplied(name: str, x: Array, matrix: QuantizedMatrix, manner: _Manner, indices: Array | None) -> Array:
-    """The matrices of ``x`` times those that indices choose, or all of them; the shapes of both are broadcast."""
+    """The matrices of ``x`` times all matrices of a stack, or those that indices choose; the shapes of both are
+    broadcast."""
     is_row = x.node.ndim == 1
     if is_row:
         x = p.expand(x, axes=(0,))
@@ -293,7 +294,7 @@ def _float_format(name: str, mode: str, group_size: int | None, bits: int | None
 
 
 def _rounded(name: str, word: str, x: Array, kind: QuantizedFormat, factor: Array | None) -> Array:
-    """Floating matrices as their quantised numbers, with the derivative of the numbers before."""
+    """A floating array rounded to quantised numbers, with the derivative of the unrounded array."""
     found = array_argument(name, x, word)
     check_floating_matrix(name, word, found, kind)
     return p.straight_through(quantized(found, kind, factor).values(found.node.dtype), found)
@@ -302,7 +303,7 @@ def _rounded(name: str, word: str, x: Array, kind: QuantizedFormat, factor: Arra
 def _right(
     name: str, kind: QuantizedFormat, w: Array, scales: Array | None, global_scale: Array | None
 ) -> Array | QuantizedMatrix:
-    """What is multiplied from the right: numbers that were rounded to a format, or a matrix in it."""
+    """The right operand: numbers rounded to a format, or a matrix in this format."""
     factor = scale_of_all(name, kind, global_scale, "global_scale_w")
     if scales is None:
         return _rounded(name, "w", w, kind, factor)

@@ -1,10 +1,11 @@
 """Random numbers: pure functions of a key.
 
-A key is an array ``uint32[2]``. Without one, a function takes the next key of the global generator, whose state is
-itself an array, in the list `state`: a compiled function that draws numbers names it as its input and output.
-For one key the numbers have the bits of MLX 0.32 on Linux, whatever the device, the fusion and the number of threads.
-But `multivariate_normal` rounds as LAPACK does, and `laplace` has the bits that MLX gives with glibc before 2.41: MLX
-takes ``log1p`` from the C library, of which later versions round one number in 14 otherwise in the last bit.
+A key is an array ``uint32[2]``. Without one, a function takes the next key of the global generator. The state of that
+generator is an array in the list `state`: a compiled function that draws numbers names the list as its input and
+output. For a given key the numbers have the bits of MLX 0.32 on Linux, for any device, fusion and number of threads.
+There are two exceptions: `multivariate_normal` rounds as LAPACK does, and `laplace` has the bits that MLX has with
+glibc before 2.41, because MLX takes ``log1p`` from the C library, and later versions round one number in 14 differently
+in the last bit.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _floating(name: str, shape: Any, dtype: Dtype | None) -> Dtype:
 
 
 def _parameter(name: str, argument: str, value: Any, dtype: Dtype) -> Any:
-    """A parameter of a distribution: a number as it is, an array in ``dtype``."""
+    """A parameter of a distribution: a number unchanged, an array converted to ``dtype``."""
     if isinstance(value, complex) and dtype.is_complex:
         return value
     if isinstance(value, (builtins.bool, int, float, complex)):
@@ -110,13 +111,13 @@ def uniform(
     key: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Numbers that are equally likely everywhere from ``low`` to ``high``.
+    """Numbers uniformly distributed from ``low`` to ``high``.
 
     Args:
-        low, high: numbers, or arrays that broadcast to ``shape``; ``high`` itself is left out, but for rounding.
-        shape: of the result.
-        dtype: a real floating one.
-        key: see `key`; the next one of the global generator if None.
+        low, high: numbers, or arrays that broadcast to ``shape``; ``high`` is excluded, except by rounding.
+        shape: the shape of the result.
+        dtype: a real floating dtype.
+        key: see `key`; None for the next one of the global generator.
 
     Raises:
         ValueError: the dtype is not floating, or ``low`` and ``high`` do not broadcast to ``shape``.
@@ -154,10 +155,10 @@ def normal(
     parts, and ``scale`` is the square root of the mean of ``|z - loc|**2``.
 
     Args:
-        shape: of the result, before ``loc`` and ``scale`` are broadcast with it.
-        dtype: a floating one or ``mx.complex64``.
-        loc, scale: numbers or arrays; 0 and 1 if None.
-        key: see `key`; the next one of the global generator if None.
+        shape: the shape of the result, before ``loc`` and ``scale`` are broadcast with it.
+        dtype: a floating dtype or ``mx.complex64``.
+        loc, scale: numbers or arrays; None for 0 and 1.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.normal((3,), key=mx.random.key(42))
     array([0.186936, -1.28065, -1.55931], dtype=float32)
@@ -214,13 +215,13 @@ def truncated_normal(
     key: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Numbers of the standard normal distribution, given that they are from ``lower`` to ``upper``.
+    """Numbers of the standard normal distribution truncated to the range from ``lower`` to ``upper``.
 
     Args:
         lower, upper: numbers or arrays.
-        shape: of the result; the common shape of ``lower`` and ``upper`` if None.
-        dtype: a real floating one.
-        key: see `key`; the next one of the global generator if None.
+        shape: the shape of the result; None for the common shape of ``lower`` and ``upper``.
+        dtype: a real floating dtype.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.truncated_normal(-1, 2, (3,), key=mx.random.key(42))
     array([0.328272, -0.704232, -0.815721], dtype=float32)
@@ -250,9 +251,9 @@ def gumbel(
     """Numbers of the standard Gumbel distribution: ``-log(-log(u))`` with ``u`` uniform between 0 and 1.
 
     Args:
-        shape: of the result.
-        dtype: float32, float16, bfloat16 or float64.
-        key: what the numbers are made of; by default the global state.
+        shape: the shape of the result.
+        dtype: a real floating dtype.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.gumbel((3,), key=mx.random.key(42))
     array([0.589014, -0.833346, -1.0376], dtype=float32)
@@ -279,10 +280,10 @@ def laplace(
     """Numbers of the Laplace distribution, whose density is ``exp(-|x - loc| / scale) / (2 * scale)``.
 
     Args:
-        shape: of the result.
-        dtype: a real floating one.
-        loc, scale: its mean and its width.
-        key: see `key`; the next one of the global generator if None.
+        shape: the shape of the result.
+        dtype: a real floating dtype.
+        loc, scale: the mean and the width of the distribution.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.laplace((3,), key=mx.random.key(42))
     array([-0.160508, 1.60786, 2.12928], dtype=float32)
@@ -309,8 +310,8 @@ def bernoulli(
 
     Args:
         p: a float or a floating array that broadcasts to ``shape``.
-        shape: of the result; that of ``p`` if None.
-        key: see `key`; the next one of the global generator if None.
+        shape: the shape of the result; None for that of ``p``.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.bernoulli(0.3, (5,), key=mx.random.key(42))
     array([False, False, True, True, True], dtype=bool)
@@ -338,15 +339,16 @@ def randint(
     key: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Whole numbers that are equally likely from ``low`` (included) to ``high`` (excluded).
+    """Integers uniformly distributed from ``low`` (included) to ``high`` (excluded).
 
-    They are made of float32 numbers: of ranges wider than 2**24 not every number is reached.
+    They are computed from float32 numbers, so in ranges wider than 2**24 not every integer occurs.
 
     Args:
-        low, high: numbers, or arrays that broadcast to ``shape``. Where no number lies between, the result is ``low``.
-        shape: of the result.
-        dtype: an integer one, or ``mx.bool_``.
-        key: see `key`; the next one of the global generator if None.
+        low, high: numbers, or arrays that broadcast to ``shape``. If no integer lies between them, the result is
+            ``low``.
+        shape: the shape of the result.
+        dtype: an integer dtype, or ``mx.bool_``.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.randint(0, 10, (5,), key=mx.random.key(42))
     array([7, 8, 1, 2, 1], dtype=int32)
@@ -373,7 +375,7 @@ def _check_range(low: Any, high: Any, dtype: Dtype) -> None:
 
 
 def _bound(value: Any, less: int, dtype: Dtype) -> Any:
-    """A bound as a number of ``dtype``: what is not an array is rounded towards zero."""
+    """A bound in ``dtype``; numbers that are not arrays are rounded towards zero."""
     if isinstance(value, (int, float)):
         return int(value) - less
     whole = to_dtype(array_argument("randint", value), dtypes.int64)
@@ -391,18 +393,18 @@ def categorical(
 ) -> Array:
     """Indices along ``axis``, drawn with probabilities proportional to ``exp(logits)``.
 
-    The index is the argmax of the logits plus Gumbel noise. If there is a single row, and the result is not 0-d, it is
-    where the running sum of ``exp(logits - max(logits))`` exceeds a uniform number times the whole sum.
+    The index is the argmax of the logits plus Gumbel noise. If there is a single row and the result is not 0-d, it is
+    the index at which the running sum of ``exp(logits - max(logits))`` exceeds a uniform number times the total.
 
     Args:
         logits: unnormalised logarithms of probabilities.
-        axis: along which the categories are.
-        shape: of the result; the shape of ``logits`` without ``axis`` must broadcast to it.
-        num_samples: how many are drawn for each row, as a new last axis; instead of ``shape``.
-        key: see `key`; the next one of the global generator if None.
+        axis: the axis of the categories.
+        shape: the shape of the result; the shape of ``logits`` without ``axis`` must broadcast to it.
+        num_samples: how many indices are drawn for each row, as a new last axis; instead of ``shape``.
+        key: see `key`; None for the next one of the global generator.
 
     Returns:
-        ``uint32`` of the shape of ``logits`` without ``axis``, or as ``shape`` or ``num_samples`` say.
+        ``uint32`` indices, by default in the shape of ``logits`` without ``axis``.
 
     >>> mx.random.categorical(mx.array([[0.1, 2.0, -1.0], [3.0, 1.0, 2.0]]), key=mx.random.key(42))
     array([1, 0], dtype=uint32)
@@ -439,7 +441,7 @@ def _rows_drawn(rows: Shape, shape: Sequence[int] | None, num_samples: int | Non
 
 
 def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
-    """Indices drawn from one row: how many running sums of its probabilities a uniform number reaches."""
+    """Indices drawn from one row: how many running sums of its probabilities are at most a uniform number."""
     count = logits.node.size
     row = to_dtype(p.reshape(logits, shape=(count,)), dtypes.float32)
     most = broadcast(p.max_(row, axes=(0,)), row.node.shape)
@@ -461,8 +463,8 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
 
     Args:
         x: an int, or an array of at least one axis.
-        axis: along which an array is reordered.
-        key: see `key`; the next one of the global generator if None.
+        axis: the axis along which an array is reordered.
+        key: see `key`; None for the next one of the global generator.
 
     >>> mx.random.permutation(5, key=mx.random.key(42))
     array([4, 2, 3, 0, 1], dtype=uint32)
@@ -476,5 +478,5 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamO
 
 
 def _order(words: Array) -> Array:
-    """The indices of ``words`` in ascending order; equal ones stay as they are."""
+    """The indices that put ``words`` in ascending order; equal words keep their order."""
     return p.argsort(words, start=0, count=words.node.shape[0])

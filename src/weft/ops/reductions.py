@@ -1,4 +1,4 @@
-"""Functions that fold axes: sums, extremes, moments and what is made of them."""
+"""Functions that reduce axes: sums, extremes, moments and functions made of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def whole_sum_dtype(dtype: Dtype) -> Dtype:
-    """The dtype that sums and products of ``dtype`` have: small integers and booleans count in 32 bits."""
+    """The dtype of sums and products of ``dtype``: small integers and booleans are summed in 32 bits."""
     if dtype.is_inexact or dtype.size >= 4:
         return dtype
     return dtypes.uint32 if dtype.is_integer and not dtype.is_signed else dtypes.int32
@@ -72,15 +72,15 @@ def sum(
     dtype: Dtype | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The sum over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
+    """The sum over axes; for booleans and integers of less than 32 bits, in int32 or uint32.
 
     Args:
         axis: an axis, several, or None for all.
         keepdims: keep the axes, with extent 1.
-        dtype: what the elements are converted to before they are added.
+        dtype: the dtype to which elements are converted before they are added.
 
     Raises:
-        AxisError: there is no such axis; it is a ValueError and an IndexError.
+        AxisError: there is no such axis; the error is a ValueError and an IndexError.
 
     >>> mx.sum(mx.array([[1, 2], [3, 4]]), axis=0)
     array([4, 6], dtype=int32)
@@ -98,12 +98,12 @@ def prod(
     dtype: Dtype | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The product over axes; of integers of less than 32 bits and of booleans in int32 or uint32.
+    """The product over axes; for booleans and integers of less than 32 bits, in int32 or uint32.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
         keepdims: keep the axes, with extent 1.
-        dtype: what the elements are converted to before they are multiplied.
+        dtype: the dtype to which elements are converted before they are multiplied.
 
     >>> mx.prod(mx.array([[1, 2], [3, 4]]), axis=1)
     array([2, 12], dtype=int32)
@@ -126,7 +126,7 @@ def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) 
 @on_stream
 @replayed
 def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The largest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
+    """The largest element over axes; NaN if one is NaN. Complex numbers are compared by real, then by imaginary part.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -144,7 +144,7 @@ def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 @on_stream
 @replayed
 def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The smallest element over axes; NaN if there is one. Complex numbers are compared by real, then imaginary part.
+    """The smallest element over axes; NaN if one is NaN. Complex numbers are compared by real, then by imaginary part.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -163,7 +163,7 @@ def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 def minmax(
     a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None
 ) -> tuple[Array, Array]:
-    """`min` and `max`.
+    """`min` and `max` together.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -181,7 +181,7 @@ def minmax(
 
 @on_stream
 def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """Whether no element over axes is zero.
+    """Whether all elements over axes are different from zero.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -195,7 +195,7 @@ def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
 
 @on_stream
 def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """Whether some element over axes is not zero.
+    """Whether any element over axes is different from zero.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -227,10 +227,10 @@ def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, str
 @on_stream
 @replayed
 def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """Where the largest element along an axis is, as uint32: the first of several, or the first NaN.
+    """The index of the largest element along an axis, as uint32: the first of equal ones, or that of the first NaN.
 
     Args:
-        axis: None looks at the flattened array.
+        axis: the axis; None for the flattened array.
         keepdims: keep the axes, with extent 1.
 
     Raises:
@@ -244,10 +244,10 @@ def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
 
 @on_stream
 def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """Where the smallest element along an axis is, as uint32: the first of several, or the first NaN.
+    """The index of the smallest element along an axis, as uint32: the first of equal ones, or that of the first NaN.
 
     Args:
-        axis: None looks at the flattened array.
+        axis: the axis; None for the flattened array.
         keepdims: keep the axes, with extent 1.
 
     Raises:
@@ -269,7 +269,7 @@ def _index_of(name: str, primitive: Reduction, a: Any, axis: int | None, keepdim
 
 
 def _halves_widened(dtype: Dtype) -> Dtype:
-    """float32 for halves: their sums and squares overflow long before their means do."""
+    """float32 for half precision, because its sums and squares overflow long before its means do."""
     dtype = inexact(dtype)
     return dtypes.float32 if dtype.is_floating and dtype.size == 2 else dtype
 
@@ -282,7 +282,7 @@ def _mean_of(x: Array, axes: tuple[int, ...]) -> Array:
 @on_stream
 @replayed
 def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """The mean over axes; of integers in float32, of halves computed in float32.
+    """The mean over axes; of integers in float32; half precision is computed in float32.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -310,7 +310,7 @@ def var(
     correction: float | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The variance over axes: the sum of squared distances from the mean, divided by n - ddof.
+    """The variance over axes: the sum of squared distances from the mean, divided by the count n minus ``ddof``.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -349,7 +349,7 @@ def std(
 
 
 def _subtracted(name: str, ddof: Any, correction: Any) -> Any:
-    """What is subtracted from the number of elements: an int, or the fraction that ``correction`` may be."""
+    """The number that is subtracted from the count: an int, or a fraction given as ``correction``."""
     if correction is None:
         return integer_of(name, "ddof", ddof)
     number = real_number(name, "correction", correction)
@@ -357,7 +357,7 @@ def _subtracted(name: str, ddof: Any, correction: Any) -> Any:
 
 
 def _divisor(count: AnyExtent, subtracted: float, dtype: Dtype) -> Array:
-    """``count`` less what is subtracted, and 0 where that is negative."""
+    """``count`` minus the subtracted number, or 0 if that is negative."""
     if isinstance(subtracted, int):
         return extent_constant(largest(count - subtracted, 0), dtype)
     rest = extent_constant(count, dtype) - subtracted
@@ -390,7 +390,7 @@ def _squared_magnitude(x: Array) -> Array:
 
 
 def _spread_maximum(x: Array, axes: tuple[int, ...]) -> Array:
-    """The largest real part over ``axes`` at every element, as a constant of differentiation."""
+    """The largest real part over ``axes``, repeated along these, as a constant for derivatives."""
     real = p.real(x) if x.node.dtype.is_complex else x
     largest = p.stop_gradient(p.max_(real, axes=axes))
     return p.expand(largest, axes=axes) if axes else largest
@@ -404,7 +404,7 @@ def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
 @on_stream
 @replayed
 def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
-    """log(sum(exp(a))) over axes without overflow; integers are computed in float32. Of no elements, it is -inf.
+    """log(sum(exp(a))) over axes without overflow; integers are computed in float32. For no elements it is -inf.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
@@ -433,11 +433,11 @@ def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream:
 @on_stream
 @replayed
 def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: StreamOrDevice = None) -> Array:
-    """exp(a) / sum(exp(a)) over axes without overflow; integers and halves are computed in float32.
+    """exp(a) / sum(exp(a)) over axes without overflow; integers and half precision are computed in float32.
 
     Args:
         axis: an axis, several, or None for all; `AxisError` where one does not exist.
-        precise: for MLX's programs; without effect.
+        precise: accepted for compatibility with MLX; without effect.
 
     >>> mx.softmax(mx.array([[0.0, 0.0], [1000.0, 0.0]]), axis=-1)
     array([[0.5, 0.5],

@@ -1,7 +1,7 @@
-"""Functions that make the same nodes again: recorded for the first arguments of a kind, replayed for others like them.
+"""Functions whose nodes are recorded at the first call and made again from the recording at calls with like arguments.
 
-A function such as `softmax` checks its arguments and makes ten nodes by as many calls of primitives. For other arrays
-of the same shapes and dtypes it makes the same operations, and eager programs call it for each layer in each step.
+A function such as `softmax` checks its arguments and makes ten nodes by as many calls of primitives. For all arrays of
+the same shapes and dtypes it makes the same operations, and eager programs call it for each layer in each step.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ __all__ = ["replayed"]
 MOST_RECORDINGS = 4096
 MOST_OPERATIONS = 1 << 16
 
-# A tuple may hold numbers that are equal and of other types, so that of ints alone is taken: see `_is_exact`.
+# The types of arguments that are equal only if they mean the same. A tuple may contain equal numbers of different
+# types, so only tuples of ints are accepted: see `_is_exact`.
 _EXACT = frozenset({int, bool, str, type(None), Dtype})
 
 
 class _Operation(NamedTuple):
-    """A node to be made; ``take`` gives its inputs of a list of nodes. It is None if there is only the ``first``."""
+    """A node to be made; ``take`` selects its inputs from a list of nodes. It is None if the ``first`` node is the only
+    input."""
 
     primitive: p.Primitive
     first: int
@@ -46,9 +48,9 @@ class _Operation(NamedTuple):
 
 
 class Recording:
-    """The operations from the inputs of a call to its result. Numbers among them are the same nodes each time.
+    """The operations from the inputs of a call to its result. Numbers among them are the same nodes in each replay.
 
-    It ``reads_values`` if an input is none of the operations': the function may have taken its value for a number.
+    ``reads_values``: no operation uses an input, so the function may have read its value as a number.
     """
 
     def __init__(self, inputs: Sequence[Node], result: Node) -> None:
@@ -62,7 +64,7 @@ class Recording:
         self._result = positions[result]
 
     def replay(self, inputs: Sequence[Node]) -> Any:
-        """The result for other inputs, made of new nodes."""
+        """The result for other inputs, from new nodes."""
         nodes = [*inputs, *self._numbers]
         stream = current_stream()
         for primitive, first, take, params, shape, dtype in self.operations:
@@ -72,7 +74,8 @@ class Recording:
 
 
 def _between(inputs: Sequence[Node], result: Node) -> list[Node]:
-    """What a result is made of, apart from inputs and what these are made of, in the order in which it was made."""
+    """The nodes from which a result is computed, in the order of creation, without the inputs and what these come
+    from."""
     seen, pending = set(inputs), [result]
     found = []
     while pending:
@@ -99,11 +102,11 @@ _lock = fork_safe_lock()
 
 
 def replayed(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, whose nodes are replayed for arguments like earlier ones.
+    """A decorator: for arguments like earlier ones, the nodes of ``function`` are replayed.
 
-    It makes one array of arrays, and of numbers, strings, dtypes and tuples of whole numbers; which operations it makes
-    depends on nothing but these, shapes and dtypes. Other arguments, and calls while a transformation is tracing, go to
-    ``function`` itself.
+    ``function`` returns one array and takes arrays, numbers, strings, dtypes and tuples of ints; which operations it
+    makes depends only on these and on shapes and dtypes. Other arguments, and calls while a transformation is tracing,
+    call ``function`` itself.
     """
 
     through = _called  # a local name, because `entrance` gets the globals of another module
@@ -115,7 +118,7 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-    """What a function gives, of nodes that are replayed if they can be."""
+    """The result of a function, from replayed nodes if possible."""
     if is_tracing():
         return function(*args, **kwargs)
     stream = current_stream()
@@ -135,7 +138,7 @@ def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str,
             key += (type(argument), argument)
         else:
             return function(*args, **kwargs)
-    if len(nodes) > 1 and len(set(nodes)) < len(nodes):  # which of the equal nodes is meant is not recorded
+    if len(nodes) > 1 and len(set(nodes)) < len(nodes):  # a recording cannot tell equal nodes apart
         return function(*args, **kwargs)
     recording = _recordings.get(tuple(key))
     if recording is not None:
@@ -149,8 +152,8 @@ def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _record(key: tuple[Any, ...], inputs: Sequence[Node], result: Node) -> None:
-    """Keep what made a result of its inputs, if that can be replayed."""
-    if p.is_constant(result):  # it may get a value, so it is another node each time
+    """Store the recording of a result, if it can be replayed."""
+    if p.is_constant(result):  # evaluation may give it a value, so it must be a new node each time
         return
     recording = Recording(inputs, result)
     if not recording.reads_values:
@@ -159,7 +162,7 @@ def _record(key: tuple[Any, ...], inputs: Sequence[Node], result: Node) -> None:
 
 
 def _check_same(inputs: Sequence[Node], replayed: Node, made: Node) -> None:
-    """Raise unless two nodes are made of the inputs by the same operations, with the same numbers."""
+    """Raise unless two nodes are computed from the inputs by the same operations, with the same numbers."""
     pairs, seen = [(replayed, made)], set(inputs)
     while pairs:
         one, other = pairs.pop()
@@ -173,8 +176,8 @@ def _check_same(inputs: Sequence[Node], replayed: Node, made: Node) -> None:
 
 
 def _is_exact(argument: Any) -> bool:
-    """Whether an argument is equal to no other one that differs from it in something."""
+    """Whether every argument that equals this one means the same."""
     kind = type(argument)
     if kind is float:
-        return argument != 0  # -0.0
+        return argument != 0  # -0.0 equals 0.0
     return kind is tuple and all(type(entry) is int for entry in argument)

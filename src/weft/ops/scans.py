@@ -1,4 +1,4 @@
-"""Functions that join every element along an axis with all elements before it."""
+"""Functions that combine every element along an axis with all elements before it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def cumsum(
     include_initial: bool = False,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """For every element the sum of all elements up to it along an axis; of booleans in int32.
+    """For every element the sum of all elements up to it along an axis; for booleans in int32.
 
     Sums of floating numbers are accumulated in float64, and each result is rounded once.
 
     Args:
-        axis: None sums over the flattened array, and the result has one axis.
+        axis: the axis; None for the flattened array, with a result that has one axis.
         reverse: sum from the end.
-        inclusive: an element belongs to its own sum; otherwise the first sum is 0.
-        dtype: what the elements are converted to before they are added.
-        include_initial: begin with 0, so that there is one result more.
+        inclusive: whether an element is in its own sum; otherwise the first sum is 0.
+        dtype: the dtype to which elements are converted before they are added.
+        include_initial: begin with 0, so that there is one more result.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -75,11 +75,11 @@ def cumprod(
     Products of floating numbers are accumulated in float64, and each result is rounded once.
 
     Args:
-        axis: None multiplies over the flattened array, and the result has one axis.
+        axis: the axis; None for the flattened array, with a result that has one axis.
         reverse: multiply from the end.
-        inclusive: an element belongs to its own product; otherwise the first product is 1.
-        dtype: what the elements are converted to before they are multiplied.
-        include_initial: begin with 1, so that there is one result more.
+        inclusive: whether an element is in its own product; otherwise the first product is 1.
+        dtype: the dtype to which elements are converted before they are multiplied.
+        include_initial: begin with 1, so that there is one more result.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -106,14 +106,13 @@ def cummax(
 ) -> Array:
     """For every element the largest of all elements up to it along an axis; NaN from the first NaN on.
 
-    Complex numbers are compared by their real, then by their imaginary parts. Of equal elements the last one gets the
-    derivative.
+    Complex numbers are compared by real, then by imaginary part. The derivative is that of the last of equal elements.
 
     Args:
-        axis: None looks at the flattened array, and the result has one axis.
+        axis: the axis; None for the flattened array, with a result that has one axis.
         reverse: begin at the end.
-        inclusive: an element is compared itself; otherwise the first result is the number that no element is below:
-            minus infinity, or the lowest integer.
+        inclusive: whether an element is compared itself; otherwise the first result is minus infinity or the smallest
+            integer.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -139,14 +138,12 @@ def cummin(
 ) -> Array:
     """For every element the smallest of all elements up to it along an axis; NaN from the first NaN on.
 
-    Complex numbers are compared by their real, then by their imaginary parts. Of equal elements the last one gets the
-    derivative.
+    Complex numbers are compared by real, then by imaginary part. The derivative is that of the last of equal elements.
 
     Args:
-        axis: None looks at the flattened array, and the result has one axis.
+        axis: the axis; None for the flattened array, with a result that has one axis.
         reverse: begin at the end.
-        inclusive: an element is compared itself; otherwise the first result is the number that no element is above:
-            infinity, or the highest integer.
+        inclusive: whether an element is compared itself; otherwise the first result is infinity or the largest integer.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -173,9 +170,9 @@ def logcumsumexp(
     """log(cumsum(exp(a))) without overflow; integers are computed in float32.
 
     Args:
-        axis: None sums over the flattened array, and the result has one axis.
+        axis: the axis; None for the flattened array, with a result that has one axis.
         reverse: sum from the end.
-        inclusive: an element belongs to its own sum; otherwise the first result is minus infinity.
+        inclusive: whether an element is in its own sum; otherwise the first result is minus infinity.
 
     Returns:
         An array of the shape of ``a``, or of as many elements if ``axis`` is None.
@@ -207,7 +204,7 @@ def _scanned(name: str, scan: Scan, x: Array, axis: Any, reverse: Any, inclusive
 
 
 def _from_initial(x: Array, value: int, axis: Any, wanted: bool, reverse: Any) -> Array:
-    """The results of a scan with ``value`` where it begins, if that is wanted."""
+    """The results of a scan, with ``value`` added where it begins if that is ``wanted``."""
     if not wanted:
         return x
     along = axis_of("scan", 0 if axis is None else axis, x.node.ndim)

@@ -1,6 +1,6 @@
-"""Functions that take arrays for sets of their elements, and that say where elements are.
+"""Functions that treat arrays as sets, and functions that return positions of elements.
 
-The shapes of most results depend on values, so these functions evaluate their argument: they cannot be called on the
+The shapes of most results depend on values, so these functions evaluate their argument: they cannot be called on
 arguments of a function that is being transformed or compiled. `mx.unique`, whose result has a given size, can.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["isin", "nonzero", "unique_all", "unique_counts", "unique_inverse", "
 
 
 class UniqueAllResult(NamedTuple):
-    """What `mx.unique_all` gives."""
+    """The result of `mx.unique_all`."""
 
     values: Array
     indices: Array
@@ -32,21 +32,21 @@ class UniqueAllResult(NamedTuple):
 
 
 class UniqueCountsResult(NamedTuple):
-    """What `mx.unique_counts` gives."""
+    """The result of `mx.unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverseResult(NamedTuple):
-    """What `mx.unique_inverse` gives."""
+    """The result of `mx.unique_inverse`."""
 
     values: Array
     inverse_indices: Array
 
 
 def _refuse_traced(array: Array, name: str, remedy: str) -> None:
-    """Say so if an array on whose values a shape depends has none."""
+    """Raise if an array is traced, because a shape depends on its values."""
     if trace_of(array.node) is not None:
         raise TraceError(
             f"{user_location()}: [{name}] The shape of the result depends on the values of the array, and arrays have "
@@ -55,7 +55,7 @@ def _refuse_traced(array: Array, name: str, remedy: str) -> None:
 
 
 def _different(name: str, a: Any, indices: bool) -> tuple[SortedElements, int]:
-    """The elements of an array in order, and how many different ones there are."""
+    """The sorted elements of an array, and how many different ones there are."""
     x = array_argument(name, a)
     elements = SortedElements(x, indices)
     _refuse_traced(x, name, "Use mx.unique(a, size), whose result has the size that you give.")
@@ -64,13 +64,14 @@ def _different(name: str, a: Any, indices: bool) -> tuple[SortedElements, int]:
 
 @on_stream
 def unique_all(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueAllResult:
-    """The different elements in ascending order, where each is first, where each element is among them, and how often.
+    """The different elements in ascending order, the first index of each, the position of each element among them, and
+    counts.
 
     Args:
         x: an array of any dtype. It is evaluated, because shapes depend on its values. NaN differs from every element.
 
     Returns:
-        values; indices, in the flattened array; inverse_indices, in the shape of ``x``; counts. Indices are uint32,
+        values; indices, into the flattened array; inverse_indices, in the shape of ``x``; counts. Indices are uint32,
         counts int32.
 
     >>> mx.unique_all(mx.array([3, 1, 3])).counts
@@ -94,7 +95,7 @@ def unique_counts(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueCounts
 
 @on_stream
 def unique_inverse(x: Array, /, *, stream: StreamOrDevice = None) -> UniqueInverseResult:
-    """The different elements in ascending order, and where each element is among them; see `unique_all`.
+    """The different elements in ascending order, and the position of each element among them; see `unique_all`.
 
     >>> mx.unique_inverse(mx.array([3, 1, 3])).inverse_indices
     array([1, 0, 1], dtype=uint32)
@@ -117,7 +118,7 @@ def unique_values(x: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 @on_stream
 def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
-    """Where the elements are that are not zero: for each axis a uint32 array of their indices, row by row.
+    """The indices of all elements that are not zero: a uint32 array for each axis, in row-major order.
 
     Args:
         x: an array of any dtype with at least one axis. It is evaluated, because shapes depend on its values.
@@ -157,7 +158,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False, stream: StreamOrDevice = 
     Args:
         x1: an array or a number.
         x2: an array or a number; both are compared in their common dtype.
-        invert: say where it is not.
+        invert: return whether it is not.
 
     Returns:
         A boolean array of the shape of ``x1``.

@@ -1,4 +1,4 @@
-"""The same elements in another shape or order of axes."""
+"""Functions that return the same elements in another shape or order of axes."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def reshape(
     """The same elements, row by row, in another shape.
 
     Args:
-        shape: an int or a sequence of ints; one of them may be -1: what is left over.
-        copy: changes nothing, since arrays never share what is assigned to one of them.
+        shape: an int or a sequence of ints; one of them may be -1, which stands for the extent that fits.
+        copy: makes no difference, because an assignment to one array never changes another one.
 
     Raises:
-        ValueError: the number of elements does not fit.
+        ValueError: the shape has another number of elements.
 
     >>> mx.reshape(mx.arange(6), (2, -1))
     array([[0, 1, 2],
@@ -72,7 +72,7 @@ def reshape(
 
 
 def _inferred(name: str, wanted: Shape, size: AnyExtent, source: Shape) -> Shape:
-    """``wanted`` with its -1, if it has one, replaced so that there are ``size`` elements in all."""
+    """``wanted`` with -1, if it occurs, replaced by the extent with which there are ``size`` elements."""
     open_axes = [axis for axis, extent in enumerate(wanted) if extent == -1]
     if not open_axes:
         checked_extents(name, wanted)
@@ -94,7 +94,7 @@ def _inferred(name: str, wanted: Shape, size: AnyExtent, source: Shape) -> Shape
 
 @on_stream
 def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
-    """The axes from ``start_axis`` to ``end_axis`` (included) joined into one.
+    """The axes from ``start_axis`` to ``end_axis`` (included) merged into one.
 
     >>> mx.flatten(mx.zeros((2, 3, 4)), 0, 1).shape
     (6, 4)
@@ -123,8 +123,8 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
     """One axis split into several.
 
     Args:
-        axis: which.
-        shape: what becomes of it; one extent may be -1.
+        axis: the axis to split.
+        shape: the new extents; one of them may be -1.
 
     >>> mx.unflatten(mx.zeros((2, 6)), 1, (3, -1)).shape
     (2, 3, 2)
@@ -136,7 +136,7 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
         raise ValueError("[unflatten] The shape must have at least one extent.")
     extent = x.node.shape[split]
     parts = _inferred("unflatten", parts, extent, (extent,))
-    decide_equal(product(parts), extent)  # noted: where another axis is empty, the shapes would fit all the same
+    decide_equal(product(parts), extent)  # needed as a decision: if another axis is empty, the shapes fit anyway
     wanted = (*x.node.shape[:split], *parts, *x.node.shape[split + 1 :])
     return p.reshape(x, shape=wanted)
 
@@ -150,7 +150,7 @@ def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamO
         axes: the axes of ``a`` in their new order; None reverses them.
 
     Raises:
-        ValueError: an axis is missing or named twice.
+        ValueError: an axis is missing or repeated.
 
     >>> mx.transpose(mx.array([[1, 2], [3, 4]]))
     array([[1, 3],
@@ -222,15 +222,15 @@ def moveaxis(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """One axis at another position, or several; the others stay in order.
+    """One axis or several moved to other positions; the others keep their order.
 
     Args:
         source: the axis, or several.
-        destination: where each of them is in the result.
+        destination: the positions in the result.
 
     Raises:
         IndexError: there is no such axis.
-        ValueError: an axis is named twice, or there are not as many positions as axes.
+        ValueError: an axis is repeated, or the numbers of axes and positions differ.
 
     >>> mx.moveaxis(mx.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
@@ -248,13 +248,13 @@ def moveaxis(
 
 @on_stream
 def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
-    """Without axes of extent 1.
+    """The array without axes of extent 1.
 
     Args:
-        axis: which; None for all of them.
+        axis: an axis or several; None for all of extent 1.
 
     Raises:
-        ValueError: an axis has another extent.
+        ValueError: the extent of an axis is not 1.
 
     >>> mx.squeeze(mx.zeros((1, 3, 1)), 0).shape
     (3, 1)
@@ -270,10 +270,10 @@ def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Str
 
 @on_stream
 def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
-    """With new axes of extent 1.
+    """The array with new axes of extent 1.
 
     Args:
-        axis: where they are in the result.
+        axis: their positions in the result.
 
     >>> mx.expand_dims(mx.zeros((2, 3)), (0, -1)).shape
     (1, 2, 3, 1)
@@ -288,7 +288,7 @@ def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevic
 
 @on_stream
 def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
-    """The array repeated to ``shape``, without copying: extents of 1 and missing axes in front grow.
+    """The array repeated to ``shape`` without copying: axes of extent 1 and missing axes in front are repeated.
 
     Raises:
         ValueError: the shapes do not fit together.
@@ -329,7 +329,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _with_axes(name: str, arrays: Sequence[Any], new_axes: Sequence[tuple[int, ...]]) -> Any:
-    """Each array with new axes: ``new_axes`` names them for each number of dimensions; one alone, or a list."""
+    """The arrays with new axes, which ``new_axes`` lists for each number of dimensions: one result for one array, else
+    a list."""
     results = []
     for array in arrays:
         x = array_argument(name, array)
@@ -340,7 +341,7 @@ def _with_axes(name: str, arrays: Sequence[Any], new_axes: Sequence[tuple[int, .
 
 @on_stream
 def atleast_1d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
-    """Arrays with at least one dimension; one alone, or a list.
+    """Arrays with at least one dimension: one result for one array, else a list.
 
     >>> mx.atleast_1d(mx.array(3))
     array([3], dtype=int32)
@@ -350,7 +351,7 @@ def atleast_1d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Arra
 
 @on_stream
 def atleast_2d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
-    """Arrays with at least two dimensions: vectors become rows; one alone, or a list.
+    """Arrays with at least two dimensions, vectors as rows: one result for one array, else a list.
 
     >>> mx.atleast_2d(mx.array([1, 2])).shape
     (1, 2)

@@ -21,7 +21,7 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["istft", "stft"]
 
 _LEAST_ENVELOPE = 1e-8
-"""Where the squares of all windows add up to less, `istft` divides by this."""
+"""Where the sum of the squared windows is smaller, `istft` divides by this."""
 
 
 @on_stream
@@ -41,21 +41,21 @@ def stft(
 
     Args:
         x: ``(..., samples)``, any dtype; computed in float32 or complex64.
-        n_fft: samples of a frame.
-        hop_length: samples from one frame to the next, by default ``n_fft // 4``.
-        win_length: samples in the middle of a frame that count, if there is no ``window``; by default all.
-        window: ``(length,)``, factors of the samples in the middle of a frame; others count as zero.
-        center: whether frames are centered: the signal is continued by ``n_fft // 2`` samples on both sides.
-        pad_mode: how: one of the modes of `pad`.
-        norm: as for `fft`.
-        onesided: whether to give the first half of each transform only, as `rfft` does. By default for real ``x``.
+        n_fft: the samples of a frame.
+        hop_length: the samples from the beginning of one frame to the next, by default ``n_fft // 4``.
+        win_length: if there is no ``window``: how many samples in the middle of a frame are used; by default all.
+        window: ``(length,)``, factors of the samples in the middle of a frame; the other samples count as zero.
+        center: whether frames are centered: the signal is then extended by ``n_fft // 2`` samples on both sides.
+        pad_mode: how it is extended: a mode of `pad`.
+        norm: as in `fft`.
+        onesided: whether to return only the first half of each transform, as `rfft` does. By default for real ``x``.
 
     Returns:
         A complex64 array ``(..., frequencies, frames)``.
 
     Raises:
-        ValueError: a length is not positive, the window is longer than a frame, the signal shorter, ``onesided`` is
-            asked for complex numbers, or a word is another one.
+        ValueError: a length is not positive, the window is longer than a frame or the signal shorter, ``onesided`` is
+            set for complex numbers, or ``norm`` or ``pad_mode`` is unknown.
 
     >>> mx.fft.stft(mx.array([1.0, 2.0, 3.0, 4.0, 5.0]), n_fft=2, hop_length=1, center=False)
     array([[3+0j, 5+0j, 7+0j, 9+0j],
@@ -100,21 +100,22 @@ def istft(
     length: int | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The inverse of `stft`: frames times the window, added where they overlap, divided by the sum of squared windows.
+    """The inverse of `stft`: frames times the window, added where they overlap, and divided by the sum of squared
+    windows.
 
     Args:
         stft_matrix: ``(..., frequencies, frames)``, any dtype; computed in complex64.
-        n_fft: samples of a frame; by default as many as the frequencies stand for, and an even number if ``onesided``.
-        hop_length: samples from one frame to the next, by default ``n_fft // 4``.
+        n_fft: the samples of a frame; by default the number that fits the frequencies, an even one if ``onesided``.
+        hop_length: the samples from the beginning of one frame to the next, by default ``n_fft // 4``.
         win_length: as for `stft`.
         window: as for `stft`.
         center: whether the frames were centered.
-        norm: as for `ifft`.
+        norm: as in `ifft`.
         onesided: whether there is only the first half of each transform, which is the default.
-        length: how many samples to give: the signal is cut off or continued with zeros.
+        length: how many samples to return: the signal is truncated or padded with zeros.
 
     Returns:
-        A float32 array ``(..., samples)``, the real part of the signal.
+        A float32 array ``(..., samples)``: the real part of the signal.
 
     Raises:
         ValueError: there are less than two dimensions, or no frames; otherwise as for `stft`.
@@ -161,7 +162,7 @@ def _flag(name: str, word: str, value: Any) -> bool:
 
 
 def _sizes(name: str, n_fft: Any, hop_length: Any) -> tuple[int, int]:
-    """The samples of a frame, and those from one frame to the next."""
+    """The samples of a frame, and those from the beginning of one frame to the next."""
     size = integer_of(name, "n_fft", n_fft)
     if decide(operator.lt, size, 1):
         raise ValueError(f"[{name}] n_fft must be positive; got {size}.")
@@ -192,13 +193,14 @@ def _window(name: str, window: Any, win_length: Any, size: int) -> Array | None:
 
 
 def _along_frames(factors: Array, frames: Array) -> Array:
-    """The factors for each frame, in the dtype of the frames."""
+    """The factors repeated for each frame, in the dtype of the frames."""
     others = tuple(range(frames.node.ndim - 1))
     return p.broadcast(p.expand(to_dtype(factors, frames.node.dtype), axes=others), shape=frames.node.shape)
 
 
 def _trimmed(signal: Array, length: Any) -> Array:
-    """A signal of so many samples, with zeros behind its end; of all samples if ``length`` is None."""
+    """The first ``length`` samples of a signal, padded with zeros if there are fewer; all samples if ``length`` is
+    None."""
     if length is None:
         return signal
     wanted = integer_of("istft", "length", length)

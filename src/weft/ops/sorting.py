@@ -1,7 +1,7 @@
-"""Functions that put elements in order, select some of them, or search among ordered ones.
+"""Functions that sort elements, select some of them, or search in sorted ones.
 
-Elements are ordered as NumPy orders them: NaN is behind all numbers, -0 and 0 are equal, and complex numbers are
-ordered by real, then by imaginary part.
+The order is NumPy's: NaN comes after all numbers, -0 equals 0, and complex numbers are ordered by real, then by
+imaginary part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["argpartition", "argsort", "median", "partition", "searchsorted", "so
 
 
 def _rows(name: str, a: Any, axis: int | None) -> tuple[Array, int]:
-    """An array whose last axis is the one to sort, and where this axis was."""
+    """An array whose last axis is to be sorted, and the original position of that axis."""
     x = array_argument(name, a)
     if axis is None:
         return p.reshape(x, shape=(x.node.size,)), 0
@@ -59,14 +59,14 @@ def sort(
     stable: bool = True,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The elements along an axis in ascending order; equal ones stay in their order.
+    """The elements along an axis in ascending order; equal elements keep their order.
 
     Args:
-        a: an array of any dtype. NaN is behind all numbers, complex numbers are ordered by real, then by imaginary
+        a: an array of any dtype. NaN comes after all numbers; complex numbers are ordered by real, then by imaginary
             part.
-        axis: the axis; None sorts the flattened array.
-        descending: the largest comes first, and NaN before it.
-        stable: changes nothing, since equal elements always stay in their order.
+        axis: the axis; None for the flattened array.
+        descending: sort from NaN and the largest element to the smallest.
+        stable: makes no difference, because equal elements always keep their order.
 
     Returns:
         An array of the shape (flat, if ``axis`` is None) and dtype of ``a``.
@@ -94,13 +94,13 @@ def argsort(
     stable: bool = True,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The indices that put the elements along an axis in ascending order; equal ones stay in their order.
+    """The indices that put the elements along an axis in ascending order; equal elements keep their order.
 
     Args:
         a: an array of any dtype, ordered as by `sort`.
-        axis: the axis; None sorts the flattened array.
-        descending: the largest comes first, and NaN before it.
-        stable: changes nothing, since equal elements always stay in their order.
+        axis: the axis; None for the flattened array.
+        descending: sort from NaN and the largest element to the smallest.
+        stable: makes no difference, because equal elements always keep their order.
 
     Returns:
         uint32 indices along the axis: ``mx.take_along_axis(a, mx.argsort(a), -1)`` is ``mx.sort(a)``.
@@ -115,7 +115,9 @@ def argsort(
     extent = x.node.shape[-1]
     if not descending or agree(extent, 0):
         return _moved_back(p.argsort(x, start=0, count=extent), along)
-    found = p.reversed_rows(p.argsort(p.reversed_rows(x), start=0, count=extent))  # equal elements are turned twice
+    found = p.reversed_rows(
+        p.argsort(p.reversed_rows(x), start=0, count=extent)
+    )  # reversing twice keeps equal ones in order
     last = p.fill(extent_constant(extent - 1, dtypes.uint32), found.node.shape)
     return _moved_back(p.subtract(last, found), along)
 
@@ -134,7 +136,7 @@ def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrD
     Args:
         a: an array of any dtype, ordered as by `sort`.
         kth: the index; negative ones count from the end. No element before it is larger, none behind it is smaller.
-        axis: the axis; None stands for that of the flattened array.
+        axis: the axis; None for the flattened array.
 
     Returns:
         An array of the shape (flat, if ``axis`` is None) and dtype of ``a``.
@@ -157,7 +159,7 @@ def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: Stream
     Args:
         a: an array of any dtype, ordered as by `sort`.
         kth: the index of the element that is put where `sort` puts it; negative ones count from the end.
-        axis: the axis; None stands for that of the flattened array.
+        axis: the axis; None for the flattened array.
 
     Returns:
         uint32 indices along the axis.
@@ -179,15 +181,15 @@ def topk(a: Array, /, k: int, axis: int | None = -1, *, stream: StreamOrDevice =
 
     Args:
         a: an array of any dtype, ordered as by `sort`: NaN is the largest.
-        k: how many.
-        axis: the axis; None stands for that of the flattened array.
+        k: how many elements.
+        axis: the axis; None for the flattened array.
 
     Returns:
         An array of the dtype of ``a``, with ``k`` elements along the axis.
 
     Raises:
         IndexError: there is no such axis.
-        ValueError: there are no ``k`` elements.
+        ValueError: there are fewer than ``k`` elements.
 
     >>> mx.topk(mx.array([5, 9, 3, 7, 1]), 2)
     array([7, 9], dtype=int32)
@@ -208,7 +210,7 @@ def median(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """The median over axes: the element in the middle, or the mean of the two in the middle; NaN if there is a NaN.
+    """The median over axes: the middle element, or the mean of the two middle ones; NaN if an element is NaN.
 
     Args:
         a: an array of any dtype.
@@ -251,7 +253,7 @@ def _median_of_rows(x: Array) -> Array:
 
 
 def _order_of(rows: Array, sorter: Any) -> Array:
-    """Indices that put a vector in order, checked."""
+    """Indices that sort a vector, checked."""
     order = array_argument("searchsorted", sorter, "sorter")
     if not order.node.dtype.is_integer or not agree(order.node.shape, rows.node.shape):
         raise ValueError(
@@ -271,13 +273,13 @@ def searchsorted(
     sorter: Array | None = None,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Where values can be inserted so that a sorted sequence stays sorted.
+    """The indices at which values can be inserted so that a sorted sequence stays sorted.
 
     Args:
         sorted_sequence: a vector in ascending order, as `sort` gives it.
-        values: numbers of any shape; both are compared in their common dtype.
-        sorter: indices that put the sequence in ascending order, if it is not.
-        side: "left" counts the elements that are smaller than a value, "right" also those that are equal to it.
+        values: numbers of any shape; both arrays are compared in their common dtype.
+        sorter: indices that put the sequence in ascending order, if it is not sorted.
+        side: "left" counts the elements smaller than a value, "right" also those equal to it.
 
     Returns:
         uint32 indices of the shape of ``values``, from 0 to the length of the sequence.
@@ -320,17 +322,18 @@ def unique(
     Args:
         a: an array of any dtype.
         size: the number of elements of the result. If ``a`` has more different ones, the largest are left out.
-        return_index: also give the index in the flattened array of the first of equal elements, as uint32.
-        return_inverse: also give for each element of ``a`` where it is among the different ones, as uint32; those that
-            were left out have the last index.
-        return_counts: also give how often each element occurs, as int32; 0 for those that fill up.
-        fill_value: what fills up if there are fewer, a number or an array with one element; None repeats the smallest.
+        return_index: also return the index in the flattened array of the first of equal elements, as uint32.
+        return_inverse: also return for each element of ``a`` its position among the different ones, as uint32; for
+            those that are left out, the last position.
+        return_counts: also return how often each element occurs, as int32; 0 for elements that only fill the result.
+        fill_value: fills the result if there are fewer different elements, a number or an array with one element; None
+            repeats the smallest element.
 
     Returns:
-        The elements; if more was asked for, a tuple of elements, index, inverse and counts, as far as asked for.
+        The elements; or a tuple of elements, index, inverse and counts, as far as they were asked for.
 
     Raises:
-        ValueError: ``size`` is negative, ``fill_value`` has several elements, or there is none to fill up with.
+        ValueError: ``size`` is negative, ``fill_value`` has several elements, or nothing can fill the result.
 
     >>> mx.unique(mx.array([2, 1, 2, 3, 1]), 4, return_counts=True, fill_value=0)
     (array([1, 2, 3, 0], dtype=int32), array([2, 2, 1, 0], dtype=int32))
@@ -355,9 +358,9 @@ def unique(
 
 
 class SortedElements:
-    """The elements of a flattened array in ascending order; with ``indices``, also where they were.
+    """The elements of a flattened array in ascending order; with ``indices``, also their original indices.
 
-    ``first`` tells of each whether it differs from the one before, and ``number`` of how many this is true.
+    ``first`` says of each element whether it differs from the one before, and ``number`` counts these.
     """
 
     def __init__(self, x: Array, indices: bool) -> None:
@@ -378,8 +381,8 @@ class SortedElements:
     def distinct(
         self, size: int, index: bool, inverse: bool, counts: bool
     ) -> tuple[Array, Array | None, Array | None, Array | None]:
-        """What `unique` gives for the first ``size`` different elements, None for what is not asked for. If there are
-        fewer, what stands in the place of others is left open."""
+        """The results of `unique` for the first ``size`` different elements, None for those not asked for. If there are
+        fewer different elements, the remaining entries are arbitrary."""
         chosen = self._indices_of_first(size)
         values = self._taken(self.values, chosen)
         return (
@@ -390,7 +393,7 @@ class SortedElements:
         )
 
     def _indices_of_first(self, size: int) -> Array:
-        """Where the first ``size`` different elements are."""
+        """The positions of the first ``size`` different elements."""
         indices = p.pad(p.marked_first(self.first), p.zeros((), dtypes.uint32), low=(0,), high=(size,))
         return p.slice_(indices, starts=(0,), sizes=(size,), steps=(1,))
 
@@ -404,7 +407,7 @@ class SortedElements:
         return p.reshape(found, shape=self.shape)
 
     def _counts(self, size: int, indices: Array) -> Array:
-        """How many elements are there up to the next different one, or up to the end."""
+        """How many elements there are up to the next different one, or up to the end."""
         following = p.slice_(self._indices_of_first(size + 1), starts=(1,), sizes=(size,), steps=(1,))
         end = p.fill(extent_constant(self.extent, dtypes.uint32), (size,))
         behind = p.iota(shape=(size,), axis=0, dtype=dtypes.int32) + 1
@@ -413,7 +416,7 @@ class SortedElements:
 
 
 def _filling(value: Any, dtype: dtypes.Dtype, ordered: Array, size: int) -> Array:
-    """``size`` times the value that fills up, or else the smallest element."""
+    """``size`` copies of the fill value, or of the smallest element."""
     if value is None:
         smallest = p.slice_(ordered, starts=(0,), sizes=(min(size, 1),), steps=(1,))
         return p.broadcast(smallest, shape=(size,))

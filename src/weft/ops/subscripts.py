@@ -1,7 +1,7 @@
-"""What ``a[index]`` selects, for reading and for writing.
+"""What ``a[index]`` selects, for reading and for assignment.
 
-An index is taken apart into a strided part of the array (ints and slices) and indices within that part,
-which arrays give. Reading is a slice, a gather and a few views; writing goes the same way back.
+An index is split into a strided part of the array (from ints and slices) and indices within that part (from arrays).
+Reading is a slice, a gather and a few views; assignment reverses these steps.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 _EVERYTHING = slice(None)
 _PLAIN_BOUNDS = {int, type(None)}
 _NAMED = -1
-"""Stands for an axis that an int or an array names."""
+"""Marks an axis that is indexed by an int or an array."""
 _APART = -2
-"""Stands for an ellipsis: arrays on both sides of it are not neighbours, even if it stands for no axis."""
+"""Marks an ellipsis: arrays on both sides of it are not neighbours, even if it stands for no axis."""
 
 
 def getitem(x: Array, index: Any) -> Array:
@@ -40,8 +40,8 @@ def getitem(x: Array, index: Any) -> Array:
     The shape of what a mask selects depends on its values, so masks are evaluated, and refused where they are traced.
 
     Raises:
-        IndexError: an int is out of range, there are more of them than axes, or a mask has another shape.
-        ValueError: the index is of another type, or a mask is traced.
+        IndexError: an int is out of range, there are more entries than axes, or a mask has another shape.
+        ValueError: the index has another type, or a mask is traced.
     """
     node = x.node
     items = index if type(index) is tuple else (index,)
@@ -58,9 +58,9 @@ def getitem(x: Array, index: Any) -> Array:
 
 
 def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
-    """What ints, and slices of everything, select; None if it takes more, or if they are not inside.
+    """The result for an index of ints and full slices; None for other indices, or if an int is out of range.
 
-    This is common, so it skips checks that cannot fail.
+    Such indices are frequent, so checks that cannot fail are skipped.
     """
     shape = node.shape
     if len(items) > len(shape):
@@ -83,9 +83,9 @@ def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
 
 
 def _neighbours(node: Node, items: tuple[Any, ...]) -> Array | None:
-    """What slices of neighbouring elements, and an ellipsis in front of one, select; None if it takes more.
+    """The result for an index of slices with step 1, possibly after an ellipsis; None for other indices.
 
-    This is common, too.
+    Such indices are frequent, too.
     """
     shape = node.shape
     missing = len(shape) - len(items)
@@ -121,8 +121,8 @@ def setitem(x: Array, index: Any, value: Any) -> Array:
 def update(x: Array, index: Any, value: Any, mode: str, name: str = "setitem") -> Array:
     """A copy of ``x`` in which ``x[index]`` is replaced by ``value`` or combined with it.
 
-    ``mode`` is a key of `COMBINE`. An index that arrays hold several times is combined as often; where values replace,
-    the last one stays. Messages speak of the function ``name``.
+    ``mode`` is a key of `COMBINE`. Where arrays contain an index several times, all its values are combined; if values
+    replace, the last one remains. Messages name the function ``name``.
     """
     new = new_value(x, value, name)
     if (alone := lone_mask(index, x.node.shape)) is not None:
@@ -152,9 +152,9 @@ def new_value(x: Array, value: Any, name: str) -> Array:
 class Subscript:
     """What an index selects of an array of ``shape``.
 
-    ``starts``, ``sizes`` and ``steps`` give the strided part; its axes ``single``, which ints and arrays name, are not
+    ``starts``, ``sizes`` and ``steps`` give the strided part; its axes ``single``, which ints and arrays index, are not
     in the result. ``arrays``, all of one shape, hold indices along ``array_axes`` (among ``single``) of the part; their
-    dimensions stand in the result behind ``before`` axes of the part. ``new_axes`` are where None stands in the result.
+    dimensions follow ``before`` axes of the part in the result. ``new_axes`` are the positions of None in the result.
     """
 
     __slots__ = (
@@ -168,7 +168,7 @@ class Subscript:
         single: list[int] = []
         array_axes: list[int] = []
         self._is_sliced = False
-        # The entries as the result shows them: axes, None for new axes, _NAMED and _APART.
+        # The entries in the order of the result: axes, None for new axes, _NAMED and _APART.
         shown: list[int | None] = []
         for entry in entries:
             if entry is None or entry is Ellipsis:
@@ -210,7 +210,8 @@ class Subscript:
             self._arrange(shown, dimensions)
 
     def _arrange(self, entries: list[int | None], dimensions: int) -> None:
-        """Where the result has the dimensions of arrays: at the first array if arrays are neighbours, else in front."""
+        """Set where the result has the dimensions of arrays: at the first array if the arrays are neighbours, else in
+        front."""
         named = [position for position, entry in enumerate(entries) if entry == _NAMED]
         first = named[0] if named else 0
         if not self.arrays or named[-1] - first + 1 != len(named):
@@ -223,15 +224,16 @@ class Subscript:
 
     @property
     def _order(self) -> tuple[int, ...]:
-        """The axes of the result, but for new ones, as axes of a gathered part, which has arrays' dimensions first."""
+        """The axes of the result without new ones, as axes of a gathered part, in which the arrays' dimensions come
+        first."""
         dimensions = self.arrays[0].node.ndim
         rank = len(self.shape) - len(self.single)
         before = range(dimensions, dimensions + self.before)
         return (*before, *range(dimensions), *range(dimensions + self.before, dimensions + rank))
 
     def _part(self, x: Array) -> Array:
-        """The strided part. Extents do not decide whether it is sliced: if nodes depended on them, gradients would be
-        summed in another order for other shapes."""
+        """The strided part. Whether it is sliced does not depend on extents: if nodes did, gradients would be summed in
+        another order for other shapes."""
         if not self._is_sliced:
             return x
         return p.slice_(x, starts=self.starts, sizes=self.sizes, steps=self.steps)
@@ -241,7 +243,7 @@ class Subscript:
         return tuple([1 if axis in self.array_axes else size for axis, size in enumerate(self.sizes)])
 
     def read(self, x: Array) -> Array:
-        """What is selected of ``x``."""
+        """The selected elements of ``x``."""
         result = self._part(x)
         offset = 0
         if self.arrays:
@@ -257,7 +259,7 @@ class Subscript:
         return p.wrap(result.node) if result is x else result
 
     def write(self, x: Array, new: Array, mode: str, name: str = "setitem") -> Array:
-        """``x`` with ``new`` in what is selected, or combined with it."""
+        """``x`` with ``new`` in place of the selected elements, or combined with them."""
         spread = self._spread(new, name)
         if self.arrays:
             need_elements(name, self.shape, self.array_axes, self.arrays[0])
@@ -270,7 +272,7 @@ class Subscript:
         return p.slice_update(x, part, starts=self.starts, steps=self.steps)
 
     def _spread(self, new: Array, name: str) -> Array:
-        """``new`` in the shape of the result, and then as the part or the scatter wants it."""
+        """``new`` broadcast to the shape of the result, and arranged as the part or the scatter needs it."""
         dimensions = self.arrays[0].node.shape if self.arrays else ()
         extents = [size for axis, size in enumerate(self.sizes) if axis not in self.single]
         shape = [*extents[: self.before], *dimensions, *extents[self.before :]]
@@ -287,7 +289,7 @@ class Subscript:
 
 
 def _entries(shape: Shape, index: Any) -> list[Any]:
-    """An int, a slice or an array of ints for each axis, None for new ones, and Ellipsis where one stood."""
+    """An int, a slice or an array of ints for each axis, None for new axes, and Ellipsis in its place."""
     items = index if isinstance(index, tuple) else (index,)
     entries = [_entry(item) for item in items]
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
@@ -328,7 +330,7 @@ def _index_array(item: Any) -> Array:
 
 
 def divided(x: Array, index: Any, value: Any) -> Array:
-    """A copy of ``x`` in which ``x[index]`` is divided by ``value``; integers are rounded down."""
+    """A copy of ``x`` in which ``x[index]`` is divided by ``value``; quotients of integers are rounded down."""
     dtype = x.node.dtype
     divisor = update(p.ones_like(x), index, value, "multiply", "at.divide")
     return p.divide(x, divisor) if dtype.is_inexact else p.floor_divide(x, divisor)

@@ -1,4 +1,4 @@
-"""How the values of arrays are read: by Python, by NumPy, and by whoever asks for memory."""
+"""How Python, NumPy and users of the buffer protocol read the values of arrays."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from weft.runtime.interchange import (
 from weft.runtime.memory import View
 
 _WRITABLE = 1
-"""The flag of the buffer protocol that asks for memory to write to."""
+"""The flag of the buffer protocol that requests writable memory."""
 
-# What is asked for an ``action`` says so in its errors.
+# ``action`` says in error messages what the values are read for.
 
 
 def value(node: Node, action: str) -> View:
-    """Where the values are, on any device."""
+    """The view of the values, on any device."""
     view = node.value
     if view is None or view.event is not None:
         try:
             view = evaluate_one(node)
         except TraceError:
-            placeholder = traced_placeholder(node)  # asked now, for it takes a walk over all that the array is made of
+            placeholder = traced_placeholder(node)  # only for the error: it walks over the whole graph
             if placeholder is None:
                 raise
             raise no_value(node, placeholder.trace, action) from None
@@ -49,7 +49,7 @@ def value(node: Node, action: str) -> View:
 
 
 def seen(node: Node, action: str, error: type[Exception]) -> View:
-    """Where the values are, if NumPy can see them there."""
+    """The view of the values, if NumPy can read them without a copy."""
     view = value(node, action)
     engine = view.buffer.engine
     if engine is not host:
@@ -59,14 +59,14 @@ def seen(node: Node, action: str, error: type[Exception]) -> View:
 
 @functools.lru_cache(8)
 def _elsewhere(action: str, engine: Engine) -> str:
-    """A message, which nobody reads when NumPy tries one protocol after the other."""
+    """The message for values that are elsewhere. When NumPy tries several protocols, nobody sees it."""
     return f"Cannot {action} an array in the memory of {engine.device} without a copy; make one: np.array(a)."
 
 
 def elements(node: Node, action: str) -> np.ndarray[Any, Any]:
-    """The values as a NumPy array that shares their memory, or a copy of it if it is not the host's.
+    """The values as a NumPy array that shares their memory, or, if they are not on the host, has a copy of it.
 
-    It can be written if no other array would change with it.
+    It is writable if no other array would change with it.
     """
     view = value(node, action)
     small = small_from_elsewhere(view, node.shape, node.dtype)
@@ -85,7 +85,7 @@ def the_element(node: Node, action: str, remedy: str = "") -> Any:
 
 
 def index(node: Node) -> int:
-    """The only element, as an index or a count."""
+    """The only element, as an int for an index or a count."""
     if node.shape or not node.dtype.is_integer:
         raise TypeError(
             f"Only a 0-d array of integers can be an index or a count, not {describe(node.shape, node.dtype)}."
@@ -94,7 +94,7 @@ def index(node: Node) -> int:
 
 
 def text(node: Node) -> str:
-    """What is printed."""
+    """The text that is printed."""
     trace = trace_of(node)
     if trace is None:
         return format_array(elements(node, "print"), node.dtype)
@@ -110,12 +110,12 @@ def _type_string(dtype: Dtype) -> str:
 
 
 def array_interface(node: Node) -> dict[str, Any]:
-    """What ``__array_interface__`` gives."""
+    """The result of ``__array_interface__``."""
     dtype = node.dtype
     if dtype is bfloat16:
         raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
     view = seen(node, "make a NumPy array of", AttributeError)
-    if 0 in node.shape:  # it may begin anywhere, also behind the buffer
+    if 0 in node.shape:  # an empty array may begin anywhere, also behind the buffer
         return {"version": 3, "shape": node.shape, "typestr": _type_string(dtype), "data": b""}
     return {
         "version": 3,
@@ -133,7 +133,7 @@ def _in_bytes(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
 
 
 def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
-    """What ``__array__`` gives."""
+    """The result of ``__array__``."""
     if copy is False:
         seen(node, "make a NumPy array of", ValueError)
     view = value(node, "make a NumPy array of")
@@ -152,7 +152,7 @@ def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, An
 
 
 def buffer(node: Node, flags: int) -> memoryview:
-    """What ``__buffer__`` gives."""
+    """The result of ``__buffer__``."""
     if node.dtype is bfloat16:
         raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
     seen(node, "take the buffer of", BufferError)

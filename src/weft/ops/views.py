@@ -1,4 +1,4 @@
-"""The memory of an array read in another way: with other strides, or as another dtype."""
+"""The memory of an array read with other strides or as another dtype."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def as_strided(
     *,
     stream: StreamOrDevice = None,
 ) -> Array:
-    """Elements of ``a``, taken from its row-major order with given strides.
+    """Elements of ``a`` in row-major order, selected by strides.
 
-    The element at ``index`` is the one numbered ``offset + sum(index * strides)`` of ``a`` in row-major order, however
-    it lies in memory. Several indices may name one element; its gradient is the sum of theirs.
+    The element at ``index`` is number ``offset + sum(index * strides)`` of ``a`` in row-major order, for any layout in
+    memory. If several indices select one element, its gradient is the sum of theirs.
 
     Args:
         a: an array.
-        shape: of the result; that of ``a`` by default.
-        strides: one per axis of ``shape``, in elements, also negative; by default those of row-major order.
+        shape: the shape of the result; by default that of ``a``.
+        strides: one per axis of ``shape``, in elements, possibly negative; by default those of row-major order.
         offset: the number of the first element.
 
     Raises:
-        ValueError: an element outside of ``a`` would be read, or the numbers of axes differ.
+        ValueError: an element outside of ``a`` would be read, or the numbers of axes and strides differ.
 
     >>> mx.as_strided(mx.arange(5), (3, 3), (1, 1))
     array([[0, 1, 2],
@@ -76,12 +76,12 @@ def as_strided(
 def view(a: Any, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
     """The bytes of the elements, read as another dtype.
 
-    Where the sizes of the dtypes differ, the last axis becomes shorter or longer. A byte read as ``bool_`` is True if
-    it is not 0. The lowest bytes of an element come first. A signalling NaN of bfloat16 becomes a quiet one.
+    If the sizes of the dtypes differ, the last axis becomes shorter or longer. A byte read as ``bool_`` is True if it
+    is not 0. Elements are little-endian. A signalling NaN of bfloat16 becomes a quiet one.
 
     Args:
         a: an array or a number.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     Raises:
         ValueError: the bytes of the last axis are no whole number of elements, or ``a`` is 0-d and the sizes differ.
@@ -107,12 +107,12 @@ def view(a: Any, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
 
 
 def _word(dtype: Dtype) -> Dtype:
-    """The unsigned integers of the same size."""
+    """The unsigned integer dtype of the same size."""
     return dtypes.UNSIGNED[dtype.size]
 
 
 def _divided(x: Array, part: Dtype) -> Array:
-    """Unsigned integers as smaller ones, the lowest first."""
+    """Unsigned integers split into smaller ones, the lowest first."""
     *outer, extent = x.node.shape
     count = x.node.dtype.size // part.size
     parts = [p.cast(p.right_shift(x, 8 * part.size * n) if n else x, dtype=part) for n in range(count)]
@@ -122,7 +122,7 @@ def _divided(x: Array, part: Dtype) -> Array:
 
 
 def _joined(x: Array, whole: Dtype) -> Array:
-    """Unsigned integers as larger ones, of which each holds several."""
+    """Groups of unsigned integers joined into larger ones."""
     *outer, extent = x.node.shape
     source = x.node.dtype
     count = whole.size // source.size
