@@ -1,6 +1,6 @@
-"""Squares of elements: parts of as many rows as a vector has lanes, turned into vectors with an element of each row.
+"""Transposes squares of elements: parts of as many rows as a vector has lanes become vectors with an element of each.
 
-They are functions of their own, one pair for each size of elements, because LLVM needs long for their shuffles.
+These are shared functions, a pair for each size of elements, because LLVM takes long to compile their shuffles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PARAMETERS = "ptr %rows, i64 %stride, i64 %present, i64 %inside, ptr %tile"
 
 
 def names(size: int) -> tuple[str, str]:
-    """The functions that read and write squares of elements of ``size`` bytes."""
+    """The names of the functions that read and write squares of elements of ``size`` bytes."""
     return f"read_square_{size}", f"write_square_{size}"
 
 
@@ -46,7 +46,7 @@ def generate(size: int) -> str:
 
 
 class _Square:
-    """A square in blocks of vectors that fit a register; small elements are turned as numbers of 32 bits."""
+    """A square in blocks of vectors that fit a register. Small elements are transposed as 32-bit numbers."""
 
     def __init__(self, size: int) -> None:
         self.code = Code()
@@ -56,13 +56,13 @@ class _Square:
         self.starts = range(0, WIDTH, self.L.width)
 
     def row(self, lane: int) -> str:
-        """Where the row of a lane begins. Lanes without a row stand for the last one."""
+        """The address of the row of a lane. Lanes without a row repeat the last one."""
         code = self.code
         nearest = code.smaller(str(lane), code.subtract("%present", 1))
         return code.moved("%rows", code.multiply(nearest, "%stride"))
 
     def inside(self, start: int) -> Value:
-        """The lanes from ``start`` on that the rows have."""
+        """The mask of the lanes, from ``start`` on, that are elements of the rows."""
         numbers = self.code.counting(self.L, str(start))
         return numbers < self.L.splat(Value(self.code.scalar, "%inside", dtypes.int64))
 

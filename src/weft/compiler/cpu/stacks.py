@@ -1,9 +1,9 @@
-"""Steps that call library routines on every matrix of a stack.
+"""Steps that call library routines for every matrix of a stack.
 
-A step is written once per routine, dtypes and parameters, as a function of one matrix: it copies, calls LAPACK or
-BLAS, and looks at what they report. The loop over the matrices, their addresses and extents, and the scratch memory are
-the same for all, and all sizes are numbers of the step. Operands are stacks in row-major order. LAPACK takes their
-memory for matrices in column-major order, that is for the transposes.
+The code of a step depends on the routine, dtypes and parameters. It is written as a function of one matrix, which
+copies, calls LAPACK or BLAS, and checks what they report. Around it, the loop over the matrices, their addresses and
+extents, and the scratch memory are the same for all routines. All sizes are numbers of the step. Operands are stacks in
+row-major order. LAPACK expects column-major order, so it sees the transposed matrices.
 
 A unit of work is a share of the matrices, with scratch memory of its own.
 """
@@ -27,21 +27,21 @@ from weft.primitives.routine import Operand, Routine, RoutineCall, RoutineStep
 
 MOST_UNITS = 64
 MOST_SCRATCH = 1 << 28
-"""Fewer units are made where their scratch memory would be larger, down to `FEWEST_UNITS`."""
+"""The most scratch memory in bytes: if it would be more, there are fewer units, down to `FEWEST_UNITS`."""
 
 FEWEST_UNITS = 8
 _WORK_PER_GRAIN = 1 << 16
 _WORK_PER_CALL = 1 << 10
 _ALIGNMENT = 64
 _TILE = 8
-"""Rows and columns that are transposed at a time: a near cache has room for so many lines at distances of 4096."""
+"""Rows and columns that are transposed at once: few enough for a near cache, even if rows are 4096 bytes apart."""
 
 REALS = {dtypes.float32: "float", dtypes.float64: "double", dtypes.complex64: "float"}
 LETTERS = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c"}
 REAL_PART = {dtypes.float32: dtypes.float32, dtypes.float64: dtypes.float64, dtypes.complex64: dtypes.float32}
 
 ScratchParts = dict[str, tuple[int, Dtype]]
-"""Scratch memory for one matrix: how many elements of which dtype each part has."""
+"""The scratch memory for one matrix: for each part, how many elements it has and of which dtype."""
 
 _MATRICES, _UNITS, _SCRATCH = 0, 1, 2
 _FIRST_OPERAND = 5
@@ -53,10 +53,10 @@ _PART_FIELDS = 2
 class Stacked:
     """How the CPU computes a routine for a matrix of a stack.
 
-    ``write`` writes it. ``library`` names the routines that it calls without the letter of the dtype; BLAS, or LAPACK
-    if they begin with a dot. ``scratch`` gives the `ScratchParts` for the shapes of the operands, the first one's
-    dtype, and the parameters. All but the last two axes of the first operand are those of the stack, which come first
-    in the others too.
+    ``write`` writes the code. ``library`` names the routines of BLAS, or with a leading dot of LAPACK, that it calls,
+    without the letter of the dtype. ``scratch`` gives the `ScratchParts` for the shapes of the operands, the dtype of
+    the first one, and the parameters. All axes of the first operand but the last two are those of the stack, which come
+    first in the other operands too.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Stacked:
         routine.on("cpu", scratch)(self.step)
 
     def _is_small(self, shape: Shape, dtype: Dtype) -> bool:
-        """Whether this is left to generated code."""
+        """Whether matrices are so small that generated code computes them."""
         return self.name in small.WRITERS and small.is_small(shape, dtype)
 
     def step(self, call: RoutineCall) -> RoutineStep:
@@ -140,14 +140,14 @@ def _units(matrices: int, parts: ScratchParts) -> int:
 
 
 class Matrix:
-    """One of the operands or results, as registers: the address of its first element, rows and columns."""
+    """An operand or result, as registers: the address of its first element, rows and columns."""
 
     def __init__(self, pointer: str, rows: str, columns: str, dtype: Dtype) -> None:
         self.pointer, self.rows, self.columns, self.dtype = pointer, rows, columns, dtype
 
 
 class StackWriter(Integers):
-    """Writes the step of a routine. ``operands`` and ``results`` are the current matrices."""
+    """Writes the step of a routine. ``operands`` and ``results`` are those of the current matrix."""
 
     operands: list[Matrix]
     results: list[Matrix]
@@ -195,7 +195,7 @@ class StackWriter(Integers):
         return self.moved(self._unit, self.number(position))
 
     def capacity(self, part: str) -> str:
-        """How many elements a part of the scratch memory has, as an argument of a library routine."""
+        """How many elements a part of the scratch memory has, as the address of an integer for a library routine."""
         return self.integer(self.number(self._first_part + _PART_FIELDS * self._parts[part] + 1))
 
     def integer(self, value: str) -> str:
@@ -205,7 +205,7 @@ class StackWriter(Integers):
         return slot
 
     def leading(self, extent: str) -> str:
-        """The distance between columns of ``extent`` elements, which LAPACK wants to be at least 1."""
+        """The distance between columns of ``extent`` elements. LAPACK requires at least 1."""
         some = self.e.assign(f"icmp sgt i64 {extent}, 1")
         return self.integer(self.e.assign(f"select i1 {some}, i64 {extent}, i64 1"))
 
@@ -215,7 +215,7 @@ class StackWriter(Integers):
         return slot
 
     def scalar(self, value: float) -> str:
-        """A number of the dtype as an argument of a library routine."""
+        """A number of the dtype, as an argument of a library routine: the address of it."""
         type_ = REALS[self.dtype]
         slot = self.e.slot(f"[2 x {type_}]")
         self.e.store(type_, f"{value:e}", slot)
@@ -228,7 +228,7 @@ class StackWriter(Integers):
         self.e.call(name, "void", [("ptr", argument) for argument in arguments])
 
     def report(self) -> str:
-        """Where a library routine reports how it went; 0 is well."""
+        """The address to which a library routine reports; 0 means success."""
         slot = self.e.slot("i32")
         self.e.store("i32", "0", slot)
         return slot
@@ -245,8 +245,8 @@ class StackWriter(Integers):
         self.e.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
 
     def transpose(self, source: tuple[str, str], rows: str, columns: str, target: tuple[str, str]) -> None:
-        """Write a matrix of the dtype as its transpose. ``source`` and ``target`` are addresses, and how many elements
-        the rows there are apart."""
+        """Write a matrix of the dtype as its transpose. ``source`` and ``target`` are pairs of an address and the
+        distance of rows in elements."""
         size = self.dtype.size
         type_ = f"i{8 * size}"
         (read, read_distance), (written, written_distance) = source, target
@@ -265,7 +265,7 @@ class StackWriter(Integers):
         self.e.emit(f"call void @llvm.memset.p0.i64(ptr {pointer}, i8 0, i64 {size}, i1 false)")
 
     def clear_beside(self, matrix: Matrix, upper: bool) -> None:
-        """Write zeros below the diagonal of a matrix of which the upper triangle counts, or above that of another."""
+        """Write zeros below the diagonal of a matrix that is an upper triangle, or above that of a lower one."""
         width = self.multiply(matrix.columns, matrix.dtype.size)
         with self.e.loop("0", matrix.rows) as row:
             start = self.moved(matrix.pointer, self.multiply(row, width))
@@ -288,7 +288,7 @@ class StackWriter(Integers):
         return self.e.assign(f"icmp eq i32 {self.e.load('i32', report)}, 0")
 
     def spoil_unless(self, condition: str) -> None:
-        """Make all floating and complex results NaN unless a condition holds."""
+        """Set all floating-point and complex results to NaN unless a condition holds."""
         with self.e.when(self.e.assign(f"xor i1 {condition}, true")):
             for result in self.results:
                 if not result.dtype.is_inexact:
@@ -299,7 +299,7 @@ class StackWriter(Integers):
                     self.e.store(type_, "0x7FF8000000000000", self.moved(result.pointer, index, type_))
 
     def is_finite(self, matrix: Matrix) -> str:
-        """Whether no element of a matrix is infinite or NaN: then the sum of their products with zero is zero."""
+        """Whether no element of a matrix is infinite or NaN: the sum of all elements times zero is zero only then."""
         type_ = REALS[matrix.dtype]
         total = self.e.slot(type_)
         self.e.store(type_, "0.0", total)

@@ -1,9 +1,9 @@
 """Native code that runs plans: the loop over a plan's steps, and the thread pool.
 
-A step is ``{function, numbers, units, grain}``; ``weft_run`` walks a table of them, from the one on that was not run
-yet, ``weft_run_timed`` does so with a clock, ``weft_run_apart`` on a thread with a larger stack. Functions of steps
-have the signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with several grains of
-units are shared with the workers of the pool.
+A step is ``{function, numbers, units, grain}``. ``weft_run`` runs the steps of a table, from the first one that has not
+been run yet; ``weft_run_timed`` also reads a clock, and ``weft_run_apart`` runs on a thread with a larger stack. The
+functions of steps have the signature of kernels, ``void f(ptr numbers, ptr table, i64 begin, i64 end)``. Steps with
+several grains of units are shared with the workers of the pool.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ _ORDER_FIELDS = """\
 
 
 def _with_fields(text: str) -> str:
-    """LLVM text with the definitions of the structures in front, and addresses of fields in LLVM's terms."""
+    """LLVM text with definitions of the structures, and with each ``field`` replaced by LLVM's address computation."""
     numbers = {f"{name}.{field}": n for name, fields in _STRUCTURES.items() for n, field in enumerate(fields)}
     types = "".join([f"\n%{name} = type {{ {', '.join(fields.values())} }}" for name, fields in _STRUCTURES.items()])
 

@@ -20,7 +20,7 @@ from weft.runtime.steps import Step
 
 
 class CpuTarget(Target):
-    """Explicit vectors and threads. Code is the address of a native function."""
+    """The CPU: vectors and threads. The code of a step is the address of a native function."""
 
     kind = "cpu"
     key = "cpu"

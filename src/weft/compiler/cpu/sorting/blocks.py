@@ -1,14 +1,14 @@
-"""Few long rows: in steps whose units are blocks of a row, or buckets of its elements.
+"""Sorts a few long rows, in steps whose units are blocks of a row, or buckets of its elements.
 
-0. ``look``: whether each block is sorted already; of wide keys also, in which bits those of each block differ.
-1. ``split``: of some elements of a row, sorted, a few become splitters, which cut what there may be into buckets.
-2. ``spread``: each block is brought in order of the buckets, without order in them.
-3. ``bounds``: where the words of each bucket begin in the sorted row.
-4. ``finish``: the words of a bucket are collected from all blocks, and sorted.
-5. ``mend``: elements that are out of order are put in place.
+0. ``look`` finds whether each block is sorted already and, for wide keys, in which bits those of a block differ.
+1. ``split`` sorts a sample of a row, and takes some of its words as splitters, which divide all words into buckets.
+2. ``spread`` moves the words of each block into the order of the buckets; within a bucket they are in no order.
+3. ``bounds`` finds where the words of each bucket begin in the sorted row.
+4. ``finish`` collects the words of a bucket from all blocks, and sorts them.
+5. ``mend`` puts elements that are out of order in place.
 
-A bucket of which nothing was asked for is left out from step 4 on. If the row is sorted already, step 2 writes the
-results, and the others have nothing to do.
+A step may be asked for a range of the sorted row only. Buckets outside of it are left out from step 4 on. If the row is
+sorted already, step 2 writes the results, and the later steps have nothing to do.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
 from weft.primitives.sort_cuts import BLOCK_BYTES, BUCKETS, BUFFERS, SAMPLE
 
-# The numbers of all steps: slot and offset of input, result and scratch memory, and these.
+# The positions of the numbers of all steps: slot and offset of input, result and scratch memory, and those below.
 SOURCE, TARGET, SCRATCH = 0, 2, 4
 ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES, JOINED = 6, 7, 8, 9, 10, 11, 12, 13, 14
 
-# Bytes behind the buffers of a row.
+# Byte offsets of tables behind the buffers of a row.
 SPLITTERS = 0
 BOUNDS = SPLITTERS + BUCKETS * 8
 DIFFERENCES = BOUNDS + (BUCKETS + 1) * 8
 SORTED = DIFFERENCES + 8
 LIKELY = SORTED + 8
 RECORDS = LIKELY + 16
-# A record of 64-bit numbers for each block: a note about its elements, whether they are sorted, and where each bucket
-# begins in it and ends.
+# Each block has a record of 64-bit numbers: a note about its elements, whether they are sorted, and where each bucket
+# begins and ends in the block.
 NOTE, IN_ORDER, BEGINS, RECORD = 0, 1, 2, BUCKETS + 3
 
 USED_WITHOUT_VECTORS = 16
-"""How many of the buckets have words where these are not parted in vectors."""
+"""How many of the buckets are used where words are not parted in vectors."""
 DEVIATIONS = 3
-"""How far beside what was asked for the words of buckets are made, in standard deviations."""
+"""How many standard deviations beyond the wanted range the words of buckets are made."""
 STACK_BYTES = 1 << 18
-"""Words of a bucket that take at most so much memory are sorted with the help of memory that the cache has already."""
+"""The most bytes of a bucket's words for which the other memory of the sort is on the stack, which is in a cache."""
 
 
 def step_names(form: Form) -> list[str]:
@@ -66,7 +66,7 @@ def generate(form: Form) -> str:
 
 
 class _Row:
-    """What all steps know of a row: where its memory is."""
+    """The memory of a row, for all steps."""
 
     def __init__(self, form: Form) -> None:
         self.form, self.code = form, Code()
@@ -76,7 +76,7 @@ class _Row:
         self.start, self.stop = self.code.number(START), self.code.number(STOP)
 
     def at(self, row: str) -> None:
-        """Go to a row."""
+        """Select a row."""
         code, form = self.code, self.form
         self.source = code.moved(code.memory(SOURCE), code.multiply(row, code.multiply(self.extent, form.key.size)))
         width = code.subtract(self.stop, self.start)
@@ -90,7 +90,7 @@ class _Row:
         return self.code.moved(buffer, index, self.word)
 
     def block(self, unit: str) -> tuple[str, str, str]:
-        """Go to the row of a block; gives the number of the block in it, its first element and how many it has."""
+        """Select the row of a block. Returns the number of the block in it, its first element and how many it has."""
         code = self.code
         blocks = code.number(BLOCKS)
         self.at(code.divide(unit, blocks))
@@ -104,16 +104,16 @@ class _Row:
         return first, code.smaller(code.subtract(self.extent, first), size)
 
     def entry(self, position: int, index: str) -> str:
-        """A number of 64 bits in the table behind the buffers."""
+        """The address of a 64-bit number in the tables behind the buffers."""
         return self.code.moved(self.code.moved(self.table, position), index, "i64")
 
     def record(self, block: str, index: str | int) -> str:
-        """A number in the record of a block."""
+        """The address of a number in the record of a block."""
         record = self.code.moved(self.code.moved(self.table, RECORDS), self.code.multiply(block, RECORD), "i64")
         return self.code.moved(record, index, "i64")
 
     def splitter(self, bucket: str) -> str:
-        """The first word that a bucket may have; of those behind the last bucket there is none."""
+        """The address of the smallest word that may be in a bucket. There is none behind the last bucket."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
 
     def differences(self) -> str:
@@ -121,16 +121,16 @@ class _Row:
         return self.code.integer(self.entry(DIFFERENCES, "0"))
 
     def shift(self) -> str:
-        """How many bits of wide keys are not in words."""
+        """How many low bits of wide keys are left out of words."""
         return runs.shift_of(self.code, self.differences()) if self.form.is_wide else "0"
 
     def likely(self) -> tuple[str, str]:
-        """The buckets that are likely to have all that was asked for: the first of them and the one behind the last."""
+        """The range of buckets that most likely has all wanted elements."""
         low, high = (self.code.integer(self.entry(LIKELY, number)) for number in ("0", "1"))
         return low, high
 
     def wanted(self, bucket: str) -> str:
-        """Whether something of a bucket was asked for."""
+        """Whether some element of a bucket is wanted."""
         code = self.code
         low, high = (code.integer(self.entry(BOUNDS, number)) for number in (bucket, code.add(bucket, 1)))
         return code.compare("ult", code.larger(low, self.start), code.smaller(high, self.stop))
@@ -158,7 +158,7 @@ def _look(row: _Row, name: str) -> EmittedFunction:
 
 
 def _collect_notes(row: _Row) -> None:
-    """Tell of the row what is known of its blocks."""
+    """Combine the notes of all blocks into those of the row."""
     code, e = row.code, row.e
     differences, in_order = e.slot("i64"), e.slot("i64")
     code.keep("0", differences)
@@ -188,7 +188,7 @@ def _split(row: _Row, name: str) -> EmittedFunction:
         with e.loop("0", str(BUCKETS)) as bucket:
             index = code.multiply(bucket, SAMPLE // BUCKETS)
             word = _load(code, form, row.words_at(words, index))
-            if form.carries:  # a bucket has all words with equal upper halves
+            if form.carries:  # words with equal upper halves must be in the same bucket
                 word = e.assign(f"and i64 {word}, {-1 << 32}")
             _store(code, form, word, row.splitter(bucket))
         _store(code, form, "0", row.splitter("0"))
@@ -197,10 +197,11 @@ def _split(row: _Row, name: str) -> EmittedFunction:
 
 
 def _choose_buckets(row: _Row) -> None:
-    """Note which buckets are likely to have all that was asked for.
+    """Note the range of buckets that most likely has all wanted elements.
 
-    The sample says where an element of the sorted row is with a deviation of up to one bucket. Words that equal the one
-    with which the bucket behind begins are all in there: where many are equal, that one belongs to the others.
+    The sample predicts the position of an element in the sorted row with a standard deviation of at most one bucket. If
+    several splitters are equal, all words that equal them are in the last of their buckets, so the range is extended to
+    it.
     """
     code, e = row.code, row.e
     step = 1 if is_fast(row.form.size) else BUCKETS // USED_WITHOUT_VECTORS
@@ -241,7 +242,7 @@ def _spread(row: _Row, name: str) -> EmittedFunction:
 
 
 def _write_sorted(row: _Row, first: str, count: str) -> None:
-    """Write what was asked for of a block; its buckets stay empty."""
+    """Write the wanted elements of a block. Its buckets stay empty."""
     code = row.code
     start = code.larger(first, row.start)
     stop = code.larger(code.smaller(code.add(first, count), row.stop), start)
@@ -280,7 +281,7 @@ def _spread_words(row: _Row, number: str, first: str, count: str, other: str) ->
 def _choose(
     row: _Row, buckets: tuple[str, str], elements: tuple[str, str], to: str, odd: str, counts: tuple[str, str]
 ) -> None:
-    """Make the words of some neighbouring buckets alone, from ``count`` elements of a row from the ``first`` on."""
+    """Make only the words of a range of buckets, from ``count`` elements of a row from ``first`` on."""
     code, (low, high), (first, count), (below, chosen) = row.code, buckets, elements, counts
     source = code.moved(row.source, code.multiply(first, row.form.key.size))
     words = [_load(code, row.form, row.splitter(bucket)) for bucket in (low, high)]
@@ -297,9 +298,10 @@ _TO_BUCKETS = (
 
 
 def _to_buckets_in_vectors(form: Form) -> EmittedFunction:
-    """Part words, which are at ``%to`` or ``%rest``, until those of each bucket are together at ``%to``.
+    """Part words, which are at ``%to`` or ``%rest``, again and again, until those of each bucket are together at
+    ``%to``.
 
-    Up to ``%joined`` neighbouring buckets are not told apart: the first of them has all words.
+    Up to ``%joined`` neighbouring buckets are not separated: the first of them gets all their words.
     """
     code = Code()
     e = code.e
@@ -328,8 +330,8 @@ def _to_buckets_in_vectors(form: Form) -> EmittedFunction:
 
 
 def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first: str, behind: str) -> None:
-    """Where many words are equal, so are splitters: if those in the middle and at a border are, all words belong to the
-    half of the buckets beyond, from ``first`` on up to ``behind``."""
+    """If many words are equal, splitters are equal too. If the splitter in the middle equals that at a border, one half
+    of the buckets is empty: all words belong to those from ``first`` to ``behind``."""
     e = code.e
     has_splitter = code.compare("ult", code.subtract(border, 1), BUCKETS - 1)
     with e.when(has_splitter):
@@ -367,9 +369,9 @@ def _to_buckets(form: Form) -> EmittedFunction:
 
 
 def _bucket_of(code: Code, form: Form, word: str) -> str:
-    """The bucket that a word belongs to, by arithmetic: nobody could foresee a branch.
+    """The bucket of a word, by arithmetic, because no processor could predict a branch here.
 
-    Only some of the buckets are used: to tell all apart takes longer than it saves when their words are sorted.
+    Only some of the buckets are used: telling all apart would take more time than it saves when their words are sorted.
     """
     bucket, distance = "0", BUCKETS // 2
     while distance >= BUCKETS // USED_WITHOUT_VECTORS:
@@ -408,7 +410,7 @@ def _finish(row: _Row, name: str) -> EmittedFunction:
             count, width = code.subtract(high, low), code.subtract(stop, first)
             target = code.moved(row.target, code.multiply(code.subtract(first, row.start), form.result.size))
             words, far = (row.words_at(buffer, low) for buffer in row.buffers[1:])
-            if not form.carries:  # a whole bucket is sorted where its results are to be
+            if not form.carries:  # a whole bucket is sorted in the memory of the result
                 words = e.assign(f"select i1 {code.compare('eq', width, count)}, ptr {target}, ptr {words}")
             fits = code.compare("ule", count, STACK_BYTES // form.size)
             other = e.assign(f"select i1 {fits}, ptr {near}, ptr {far}")
@@ -424,14 +426,14 @@ def _finish(row: _Row, name: str) -> EmittedFunction:
 
 
 def _piece(row: _Row, block: str, bucket: str) -> tuple[str, str]:
-    """How many words of a block a bucket has, and where the first of them is."""
+    """How many words of a block are in a bucket, and the position of the first one."""
     code = row.code
     begin, end = (code.integer(row.record(block, code.add(bucket, BEGINS + side))) for side in range(2))
     return code.subtract(end, begin), code.add(code.multiply(block, code.number(BLOCK)), begin)
 
 
 def _collect(row: _Row, bucket: str, words: str, near: str) -> None:
-    """Copy the words of a bucket from all blocks; make them, if it was not likely that they would be wanted."""
+    """Copy the words of a bucket from all blocks. Words of a bucket outside of the likely range are made first."""
     code, e = row.code, row.e
     done, odd, below, chosen = (e.slot("i64") for _ in range(4))
     code.keep("0", done)
@@ -481,7 +483,7 @@ def _mend(row: _Row, name: str) -> EmittedFunction:
 
 
 def _writers(form: Form) -> dict[str, Callable[[_Row, str], EmittedFunction]]:
-    """What writes each step, in their order."""
+    """The functions that write the steps, in order."""
     steps: dict[str, Callable[[_Row, str], EmittedFunction]] = {
         "look": _look,
         "split": _split,

@@ -1,4 +1,4 @@
-"""The words of some elements alone: of those whose words are in a range."""
+"""Makes only those words of elements that are in a range."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
 
 def choose_words(form: Form) -> EmittedFunction:
-    """Write the words from ``%low`` on, up to but without ``%high`` if there is an ``%end``.
+    """Write the words that are at least ``%low``, and below ``%high`` if ``%end`` is set.
 
-    Tell at ``%below`` how many are below ``%low``, and at ``%chosen`` how many were written. Whole vectors are written,
-    whatever is in the last one.
+    ``%below`` receives how many words are below ``%low``, ``%chosen`` how many were written. Whole vectors are written;
+    the unused lanes of the last one hold anything.
     """
     code = Code()
     writer = WordWriter(code, form)
@@ -51,7 +51,7 @@ def _choose_lanes(code: Code, form: Form, writer: WordWriter, below: str, chosen
 
 
 def _choose_each(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
-    """Each word is written to behind those that were chosen; the next one takes its place if it was not."""
+    """Write each word behind those chosen before; if it is not chosen, the next word overwrites it."""
     L, e = code.scalar, code.e
     with e.loop("0", "%count") as start:
         word = writer.words(L, start, None)

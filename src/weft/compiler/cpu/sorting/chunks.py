@@ -1,4 +1,4 @@
-"""Rows that fit a cache: a unit of work is a chunk of them, which are sorted one after the other in the same memory."""
+"""Sorts rows that fit a cache: a unit of work is a chunk of rows, which are sorted one by one in the same memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.compiler.cpu.code import STEP, Code, EmittedFunction
 from weft.compiler.cpu.sorting import rows, runs, words
 from weft.primitives.sort_cuts import NEAR_BYTES
 
-# The numbers of a step: slot and offset of input, result and scratch memory, and these.
+# The positions of the numbers of a step: slot and offset of input, result and scratch memory, and those below.
 SOURCE, TARGET, SCRATCH = 0, 2, 4
 ROWS, EXTENT, START, STOP, CHUNK_ROWS, BUFFER_BYTES = 6, 7, 8, 9, 10, 11
 
@@ -50,7 +50,7 @@ def _step(form: Form, name: str) -> EmittedFunction:
 
 
 def _row(form: Form) -> EmittedFunction:
-    """Sort a row of ``%count`` elements and write what the sorted one has from ``%start`` to ``%stop``."""
+    """Sort a row of ``%count`` elements, and write its results from ``%start`` to ``%stop``."""
     code = Code()
     e = code.e
     answer, odd = e.slot("i64"), e.slot("i64")
@@ -65,7 +65,7 @@ def _row(form: Form) -> EmittedFunction:
         shift = runs.shift_of(code, differences)
     first, width = code.multiply("%start", form.size), code.subtract("%stop", "%start")
     words = "%a"
-    if not form.carries:  # a whole row is sorted where its results are to be
+    if not form.carries:  # a whole row is sorted in the memory of the result
         words = e.assign(f"select i1 {code.compare('eq', width, '%count')}, ptr %to, ptr %a")
     e.emit(f"call void @make_words(ptr %from, i64 0, i64 %count, ptr {words}, ptr {odd}, i64 {shift})")
     if form.is_wide:

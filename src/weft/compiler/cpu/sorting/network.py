@@ -1,8 +1,9 @@
-"""Short rows: as many at once as a vector has lanes, one in each lane.
+"""Sorts short rows: as many at once as a vector has lanes, one in each lane.
 
-A unit of work is ``WIDTH`` rows. Their keys are transposed into a tile, whose columns (one key of each row) a network
-of comparators sorts: that of K. E. Batcher for any number of elements (D. E. Knuth, The Art of Computer Programming,
-volume 3, section 5.2.2, algorithm M). Words with an index all differ, so the order of equal keys is that of the rows.
+A unit of work is ``WIDTH`` rows. Their keys are transposed into a tile, whose columns (one key of each row) are sorted
+by a network of comparators: that of K. E. Batcher for any number of elements (D. E. Knuth, The Art of Computer
+Programming, volume 3, section 5.2.2, algorithm M). Words that contain an index all differ, so equal keys keep their
+order.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from weft.compiler.cpu.code import STEP, WIDTH, Code, EmittedFunction, read, wri
 from weft.compiler.cpu.sorting import rows
 
 LONGEST = 256
-"""Elements of the longest rows."""
+"""The most elements of a row."""
 
-# The numbers of a step: slot and offset of input and result, and these.
+# The positions of the numbers of a step: slot and offset of input and result, and those below.
 SOURCE, TARGET = 0, 2
 ROWS, EXTENT, START, STOP, LARGEST_STEP, STAGES = 4, 5, 6, 7, 8, 9
 
 
 def is_unrolled(form: Form, extent: int) -> bool:
-    """Whether rows have straight code, for the next power of two; it is long where comparing takes long."""
+    """Whether rows are sorted by code without loops, for the next power of two; that code is long for slow
+    comparisons."""
     return extent <= (8 if form.is_wide else 16 if form.size == 8 else 32)
 
 
@@ -40,7 +42,7 @@ def generate(form: Form, size: int, unrolled: bool, name: str) -> str:
 
 
 def comparators(count: int) -> list[tuple[int, int]]:
-    """Pairs of positions that the network puts in order, one after the other."""
+    """Pairs of positions that the network puts in order, one pair after the other."""
     found = []
     largest = 1 << max((count - 1).bit_length() - 1, 0)
     step = largest
@@ -95,7 +97,7 @@ class _NetworkWriter:
         return code.finished(name, STEP, "")
 
     def squares(self, action: str, rows: str, stride: str, present: str, extent: str, size: int) -> None:
-        """Read rows to columns of elements, or write columns to rows."""
+        """Read rows into columns of elements, or write columns to rows."""
         code = self.code
         with self.e.loop("0", extent, WIDTH) as start:
             columns = code.moved(self.elements, code.multiply(start, WIDTH * size))
@@ -105,8 +107,8 @@ class _NetworkWriter:
             )
 
     def make_words(self, extent: str) -> str:
-        """Fill the tiles; what is behind the end of a row has the largest words. Gives the slot of a flag: whether some
-        elements are out of order."""
+        """Fill the tiles; positions behind the end of a row get the largest word. Returns the slot of a flag: whether
+        some elements are out of order."""
         code, e, L, form = self.code, self.e, self.L, self.form
         odd = e.slot("i1")
         e.store("i1", "false", odd)
@@ -135,7 +137,7 @@ class _NetworkWriter:
         return found
 
     def in_order(self, left: list[Value], right: list[Value]) -> tuple[list[Value], list[Value]]:
-        """The smaller and the larger word of each lane."""
+        """The smaller and the larger word in each lane."""
         L = self.L
         if len(left) == 1:
             return [L.intrinsic("umin", left[0], right[0])], [L.intrinsic("umax", left[0], right[0])]
@@ -152,7 +154,7 @@ class _NetworkWriter:
             self.put(str(position), words)
 
     def sort_in_memory(self, extent: str) -> None:
-        """The same network in loops."""
+        """Sort with the same network, written as loops."""
         code, e = self.code, self.e
         largest = code.number(LARGEST_STEP)
         with e.loop("0", code.number(STAGES)) as stage:
@@ -173,7 +175,7 @@ class _NetworkWriter:
                     self.put(high, larger)
 
     def make_results(self, inputs: str, present: str, extent: str, start: str, stop: str) -> None:
-        """Turn the words that were asked for into columns of results."""
+        """Make columns of results from the wanted words."""
         code, L, form = self.code, self.L, self.form
         last = code.subtract(present, 1)
         lanes = [code.multiply(code.smaller(str(lane), last), extent) for lane in range(WIDTH)] if form.gathers else []

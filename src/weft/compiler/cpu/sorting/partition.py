@@ -1,8 +1,8 @@
-"""Words that fit a cache, sorted by parting them in two and each part again, a vector at a time.
+"""Sorts words that fit a cache by quicksort, which parts them a vector at a time.
 
-(C. A. R. Hoare, Quicksort, 1962; the parting in vectors is that of B. Bramas, A novel hybrid quicksort algorithm
-vectorized using AVX-512, 2017.) Parts of which nothing was asked for are left as they are. What would take too long,
-because it is parted badly again and again, is sorted by digits.
+(C. A. R. Hoare, Quicksort, 1962; parting in vectors: B. Bramas, A novel hybrid quicksort algorithm vectorized using
+AVX-512, 2017.) Parts outside of the wanted range are left unsorted. A part that was parted badly too often is sorted by
+digits.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from weft.compiler.cpu.sorting.vectors import Vectors
 Test = Callable[[Value], Value]
 
 AT_ONCE = 4
-"""How many vectors are parted in one turn of the loop."""
+"""How many vectors are parted in a turn of the loop."""
 
 SAMPLES = 5
-"""How many vectors of words a pivot is chosen from."""
+"""From how many vectors of words a pivot is chosen."""
 _TURN = 0x9E3779B9
-"""The golden section of 2^32. Its multiples, modulo that, spread evenly, however many there are."""
+"""2^32 divided by the golden ratio. Its multiples modulo 2^32 are evenly spread, however many there are."""
 
 _PARAMETERS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %start, i64 %stop, i64 %depth"
 
 
 def functions(form: Form, depth: int | None) -> list[EmittedFunction]:
-    """``sort_words``, which needs ``by_digits``, and what it calls."""
+    """``sort_words`` and the functions that it calls, except ``by_digits``."""
     return [*tiles.functions(form), _is_ascending(form.size), _part(form), _start(form, depth)]
 
 
@@ -48,13 +48,14 @@ def _start(form: Form, most: int | None) -> EmittedFunction:
 
 
 def _part(form: Form) -> EmittedFunction:
-    """Sort ``%count`` words as far as those from ``%start`` to ``%stop`` need it; part them at most ``%depth`` times.
+    """Sort ``%count`` words as far as the range from ``%start`` to ``%stop`` needs it; part them at most ``%depth``
+    times.
 
-    They are at ``%from``, which is ``%to`` or ``%rest``, and end at ``%to``. Words that are not below the pivot are
-    moved to ``%rest``, and sorted from there to where they belong before the others need that memory. None is below
-    ``%least``. If that is the pivot, words that equal it are parted from those above: where few different words are
-    repeated, each takes one turn. Words with an index are compared by their keys alone here; those with equal keys are
-    in order from the beginning, and parting does not change it.
+    They are at ``%from``, which is ``%to`` or ``%rest``, and are sorted into ``%to``. Words that are not below the
+    pivot are moved to ``%rest`` and sorted from there to their place, before the other words need that memory. No word
+    is below ``%least``. If that is the pivot, the words that equal it are separated from those above: so if few
+    different words are repeated, each of them takes one turn. Words with an index are compared by their keys alone
+    here: words with equal keys are in order at the beginning, and parting keeps the order.
     """
     code = Code()
     e = code.e
@@ -89,7 +90,7 @@ def _part(form: Form) -> EmittedFunction:
 
 
 def _index_bits(form: Form) -> int:
-    """The bits of a word that are no key."""
+    """The bits of a word that are no part of its key."""
     return (1 << 8 * form.first_byte) - 1
 
 
@@ -99,7 +100,7 @@ def _copied_to_target(code: Code, form: Form) -> None:
 
 
 def _sort_rest(code: Code, v: Vectors, before: str, depth: str, least: str) -> None:
-    """Sort the words at ``%rest`` to behind those that come ``before`` them."""
+    """Sort the words at ``%rest`` into ``%to``, behind the first ``before`` words."""
     stop = code.subtract("%stop", before)
     with code.e.when(code.compare("sgt", stop, 0)):
         target = code.moved("%to", before, v.element)
@@ -112,10 +113,11 @@ def _sort_rest(code: Code, v: Vectors, before: str, depth: str, least: str) -> N
 
 
 def _pivot(code: Code, v: Vectors, form: Form) -> str:
-    """The key in the middle of some words: of the medians of words in `SAMPLES` vectors, one from each fifth of all.
+    """A key from the middle of a sample: the median of medians of `SAMPLES` vectors, one from each fifth of all words.
 
-    Where in its fifth depends on the depth: words that go up and down with some period shall not be met at the same
-    phase again and again. If the vectors are in ascending order, all words may be, and are sorted then.
+    The position in each fifth depends on the depth, so that a periodic pattern in the words does not give a bad pivot
+    again and again. If the sampled vectors are in ascending order, all words may be; then they are compared, and copied
+    if so.
     """
     e = code.e
     medians = e.slot(f"{v.type}, align {v.bytes}")
@@ -132,7 +134,7 @@ def _pivot(code: Code, v: Vectors, form: Form) -> str:
 
 
 def _median(v: Vectors, samples: list[Value]) -> Value:
-    """The median of five words in each lane: the smallest and the largest of two pairs are not."""
+    """The median of five words, in each lane: of two pairs, the smallest and the largest word are dropped."""
     a, b, c, d, e = (v.turned(sample) for sample in samples)
     (a, b), (c, d) = v.in_order(a, b), v.in_order(c, d)
     low, high = v.in_order(v.in_order(a, c)[1], v.in_order(b, d)[0])
@@ -140,7 +142,7 @@ def _median(v: Vectors, samples: list[Value]) -> Value:
 
 
 def _leave_if_ascending(code: Code, v: Vectors, form: Form, samples: list[Value]) -> None:
-    """Return if all words are in ascending order, which is looked at if the samples are."""
+    """Return if all words are in ascending order. They are compared only if the samples are in this order."""
     e = code.e
     descents = [lower > higher for lower, higher in pairwise(samples)]
     with e.when(code.negated(v.L.any_lane(reduce(or_, descents)))):
@@ -152,7 +154,7 @@ def _leave_if_ascending(code: Code, v: Vectors, form: Form, samples: list[Value]
 
 
 def _is_ascending(size: int) -> EmittedFunction:
-    """Whether no word is larger than the next one: 1 or 0."""
+    """Answers 1 if no word is larger than the next one, else 0."""
     code = Code()
     v = Vectors(code, size)
     code.keep("0", "%answer")
@@ -167,14 +169,14 @@ def _is_ascending(size: int) -> EmittedFunction:
 
 
 def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool) -> str:
-    """Move those words at ``source`` that come first to ``%to`` (if they are kept), and all others to ``%rest``; gives
-    the number of the former."""
+    """Move the words of ``source`` that come first to ``%to`` (if ``keeps`` is set), and all others to ``%rest``.
+    Returns how many come first."""
     e = code.e
     firsts = e.slot("i64")
     code.keep("0", firsts)
 
     def move(start: str, count: int) -> None:
-        """All loads come before the stores, which may be to the same memory."""
+        """All loads come before the stores, which may write to the same memory."""
         before = e.load("i64", firsts)
         values = [v.load(source, code.add(start, number * v.width)) for number in range(count)]
         tests = [is_first(value) for value in values]
@@ -200,7 +202,7 @@ def moved_apart(code: Code, v: Vectors, source: str, is_first: Test, keeps: bool
 def _move_last(
     code: Code, v: Vectors, source: str, is_first: Test, keeps: bool, firsts: str, whole: str, rest: str
 ) -> None:
-    """Move the ``rest`` words that do not fill a vector."""
+    """Move the last ``rest`` words, which do not fill a vector."""
     inside, before = v.below(rest), code.integer(firsts)
     value = v.load(source, whole, str(inside.name))
     first = is_first(value) & inside

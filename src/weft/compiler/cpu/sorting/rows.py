@@ -1,4 +1,4 @@
-"""Functions on one row: its keys are made, sorted words are turned into results, and some elements are put in place."""
+"""Functions on a single row: they make words, turn sorted words into results, and put some elements in place."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
 
 def vectors(code: Code, count: str, body: Callable[[Lanes, str, str | None], None]) -> None:
-    """``body(L, start, mask)`` for all elements, in vectors. Those at the end that do not fill one are a vector with a
-    mask, or come one at a time where masks are slow."""
+    """Call ``body(L, start, mask)`` for all elements, in vectors. Those at the end that do not fill a vector are done
+    with a mask, or one at a time where masks are slow."""
     whole = code.e.assign(f"and i64 {count}, {-WIDTH}")
     with code.e.loop("0", whole, WIDTH) as start:
         body(code.lanes, start, None)
@@ -30,7 +30,7 @@ def vectors(code: Code, count: str, body: Callable[[Lanes, str, str | None], Non
 
 
 def word(L: Lanes, form: Form, key: Value, index: Value) -> list[Value]:
-    """What is moved: a key, a key and an index in one word, or both in a word each."""
+    """The words of an element: its key; key and index in one word; or a word for each."""
     if not form.carries:
         return [key]
     if form.key.size == 8:
@@ -39,12 +39,13 @@ def word(L: Lanes, form: Form, key: Value, index: Value) -> list[Value]:
 
 
 def element_key(L: Lanes, form: Form, raw: Value) -> Value:
-    """Keys that tell -0 from 0 restore the element; with an index they must not tell them apart."""
+    """The key of elements. It tells -0 from 0 so that the element can be restored, unless an index goes with it: then
+    equal elements must have equal keys."""
     return keys.equal(L, raw, form.dtype) if form.carries else keys.ordered(L, raw, form.dtype)
 
 
 def is_sorted(form: Form) -> EmittedFunction:
-    """Whether no element is larger than the next one: 1 or 0."""
+    """Answers 1 if no element is larger than the next one, else 0."""
     code = Code()
     e = code.e
     code.keep("0", "%answer")
@@ -62,7 +63,7 @@ def is_sorted(form: Form) -> EmittedFunction:
 
 
 def results_of_sorted(form: Form) -> EmittedFunction:
-    """Write the results from ``%start`` to ``%stop`` of a row that is sorted already."""
+    """Write the results from ``%start`` to ``%stop`` of a row that is already sorted."""
     code = Code()
     count = code.subtract("%stop", "%start")
     if form.indices:
@@ -79,9 +80,9 @@ def results_of_sorted(form: Form) -> EmittedFunction:
 
 
 class WordWriter:
-    """Makes the words of elements at ``%from``, of which the first has index ``%first``.
+    """Makes the words of the elements at ``%from``, of which the first has index ``%first``.
 
-    Of wide keys the ``%shift`` lowest bits are left out. `finish` tells at ``%odd`` whether some elements are out of
+    The ``%shift`` lowest bits of wide keys are left out. `finish` writes to ``%odd`` whether some elements are out of
     order.
     """
 
@@ -93,7 +94,7 @@ class WordWriter:
         self.e.store("i1", "false", self.odd)
 
     def words(self, L: Lanes, start: str, mask: str | None) -> Value:
-        """The words of the elements from ``start`` on, one per lane."""
+        """The words of the elements from ``start`` on, one in each lane."""
         code, e, form = self.code, self.e, self.form
         raw = read(L, form.key, "%from", start, mask)
         if form.mends:
@@ -120,7 +121,7 @@ def make_words(form: Form) -> EmittedFunction:
 
 
 def make_results(form: Form) -> EmittedFunction:
-    """Turn ``%count`` words into results; ``%row`` is the row of the input that they come from."""
+    """Turn ``%count`` words into results; ``%row`` is the row of the input that they are from."""
     code = Code()
 
     def body(L: Lanes, start: str, mask: str | None) -> None:
@@ -138,9 +139,9 @@ def make_results(form: Form) -> EmittedFunction:
 
 
 def mend(form: Form) -> EmittedFunction:
-    """Write the zeros and NaNs of a row in their order to where the sorted row has its zeros and NaNs.
+    """Copy the zeros and NaNs of a row, in order, to the positions of zeros and NaNs in the sorted row.
 
-    ``%to`` has the elements from ``%start`` up to, but without, ``%stop`` of the sorted row.
+    ``%to`` holds the elements from ``%start`` up to, but without, ``%stop`` of the sorted row.
     """
     code = Code()
     e, dtype = code.e, form.dtype
@@ -167,7 +168,7 @@ def mend(form: Form) -> EmittedFunction:
 
 
 def _put_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
-    """Write the zeros and NaNs of a vector next to each other, from where ``zero`` and ``nan`` say."""
+    """Write the zeros of a vector together at position ``zero``, and its NaNs together at position ``nan``."""
     e, dtype = code.e, form.dtype
     v = Vectors(code, form.key.size)
     found = e.slot(f"{v.type}, align {v.bytes}")
@@ -190,7 +191,7 @@ def _put_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
 
 
 def _put_each(code: Code, form: Form, zero: str, nan: str, part: tuple[Lanes, str, str | None]) -> None:
-    """Write zeros and NaNs one after the other, to where ``zero`` and ``nan`` say."""
+    """Write zeros and NaNs one by one, at the positions ``zero`` and ``nan``."""
     e, dtype, (L, start, mask) = code.e, form.dtype, part
     raw = read(L, form.key, "%from", start, mask)
     end = code.smaller(code.add(start, L.width), "%count")
@@ -211,7 +212,7 @@ def _put_each(code: Code, form: Form, zero: str, nan: str, part: tuple[Lanes, st
 
 
 def lane_count(code: Code, L: Lanes, found: Value) -> str:
-    """How many lanes hold."""
+    """In how many lanes a condition holds."""
     if L.width == 1:
         return code.e.assign(f"zext i1 {found.name} to i64")
     bits = code.e.assign(f"bitcast <{L.width} x i1> {found.name} to i{L.width}")

@@ -1,4 +1,4 @@
-"""Wide keys: words have 32 bits of them, and where these are equal, runs of words are sorted by the bits below.
+"""Wide keys: words hold 32 bits of them, and runs of words in which these are equal are then sorted by the bits below.
 
 The first of the 32 bits is the highest one in which keys of the row differ. So at most 32 bits are below them.
 """
@@ -13,11 +13,11 @@ from weft.compiler.cpu.code import Code, EmittedFunction, read
 from weft.compiler.cpu.sorting import rows
 
 SHORT = 16
-"""Runs of at most so many words are sorted by insertion: most runs are much shorter."""
+"""Runs of at most so many words are sorted by insertion. Most runs are much shorter."""
 
 
 def differences(form: Form) -> EmittedFunction:
-    """The bits in which the keys of ``%count`` elements differ from that of the element at ``%first``."""
+    """The bits in which the keys of ``%count`` elements differ from the key of the element at ``%first``."""
     code = Code()
     e = code.e
     first = rows.element_key(code.scalar, form, read(code.scalar, form.key, "%first"))
@@ -43,13 +43,14 @@ def differences(form: Form) -> EmittedFunction:
 
 
 def shift_of(code: Code, differences: str) -> str:
-    """How many bits are below the 32 that are in words."""
+    """How many bits are below the 32 bits that words hold."""
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", differences), ("i1", "false")])
     return code.larger(code.subtract(32, zeros), "0")
 
 
 def sort_all(code: Code, words: str, count: str, other: str, row: str, differences: str) -> None:
-    """Sort words by all bits of the keys, given their ``row`` of elements and the bits in which its keys differ."""
+    """Sort words by all bits of the keys. ``row`` is their row of elements, ``differences`` are the bits in which its
+    keys differ."""
     code.e.emit(f"call void @sort_words(ptr {words}, i64 {count}, ptr {other}, i64 0, i64 {count})")
     bits = code.subtract(code.e.assign(f"shl i64 1, {shift_of(code, differences)}"), 1)
     with code.e.when(code.compare("ne", code.e.assign(f"and i64 {differences}, {bits}"), 0)):
@@ -57,7 +58,7 @@ def sort_all(code: Code, words: str, count: str, other: str, row: str, differenc
 
 
 def sort_runs(form: Form) -> EmittedFunction:
-    """Sort runs of words with equal upper halves by the lower half of the keys."""
+    """Sort each run of words with equal upper halves by the lower bits of the keys."""
     code = Code()
     e = code.e
     begin = e.slot("i64")
@@ -91,7 +92,7 @@ def _sort_run(code: Code, form: Form, first: str, stop: str) -> None:
 
 
 def _insert_each(code: Code, first: str, stop: str) -> None:
-    """Sort few words: each in turn is exchanged with those before it that are larger."""
+    """Sort a few words: each in turn is moved before those that are larger."""
     with code.e.loop(first, stop) as number, code.e.loop(first, number) as earlier:
         pointers = [code.moved("%words", index, "i64") for index in (earlier, number)]
         pair = [("i64", code.integer(pointer)) for pointer in pointers]

@@ -1,4 +1,4 @@
-"""Binary search in sorted rows, for a vector of values at a time."""
+"""Binary search in sorted rows, for a vector of values at once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from weft.dtypes import Dtype
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 UNIT = 1024
-"""Values of a unit of work."""
+"""How many values a unit of work has."""
 
 _WORK_PER_GRAIN = 1 << 15
 
-# The numbers of a step: slot and offset of rows, values and result, and these.
+# The positions of the numbers of a step: slot and offset of rows, values and result, and those below.
 ROWS, VALUES, TARGET = 0, 2, 4
 EXTENT, VALUES_PER_ROW, UNITS_PER_ROW, ROUNDS = 6, 7, 8, 9
 

@@ -1,11 +1,11 @@
-"""Rows whose elements are written in groups: each group has those of its elements in the order of the row.
+"""Writes the elements of rows in groups; the elements of a group keep their order.
 
-1. ``count``: how many elements of each block of a row are in the first group, and how many in the second one.
-2. ``write``: each block writes its elements, or their indices, to where the counts of all blocks say.
+1. ``count`` counts the elements of the first and of the second group in each block of a row.
+2. ``write`` writes the elements of each block, or their indices, to the positions that the counts of all blocks give.
 
-Where a row is parted at one of its elements, the groups are those that are smaller, equal and larger. The steps of
-sorting have selected that element before: they wrote one of each sorted row. In rows of booleans the first group has
-what is true, and the last one what is false.
+If a row is parted at one of its elements, the groups are the smaller, equal and larger ones. The steps of sorting have
+selected that element before: they wrote one element of each sorted row. In rows of booleans, the first group is what is
+true, the last one what is false.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, vector_bytes
 from weft.primitives.sort_cuts import PARTED_BLOCK
 
-# The numbers of a step: slot and offset of input, result, counts and, if there are any, selected elements, and these.
+# The positions of the numbers of a step: slot and offset of input, result, counts and, if any, selected elements, and
+# those below.
 SOURCE, TARGET, COUNTS, SELECTED = 0, 2, 4, 8
 EXTENT, BLOCKS = 6, 7
-# The counts of a block.
+# The positions of the counts in the record of a block.
 FIRST, SECOND, RECORD = 0, 1, 2
 
 
@@ -54,7 +55,7 @@ def _addresses(kind: type[_RowBlock], form: Form, name: str) -> list[int]:
 
 
 class _RowBlock:
-    """A block of a row."""
+    """A block of elements of a row."""
 
     def __init__(self, form: Form, code: Code, unit: str) -> None:
         self.form, self.code = form, code
@@ -69,7 +70,7 @@ class _RowBlock:
         self.counts = code.moved(code.memory(COUNTS), code.multiply(code.multiply(row, self.blocks), RECORD), "i64")
 
     def count_of(self, block: str, position: int) -> str:
-        """Where a count of some block of the row is."""
+        """The address of a count of a block of the row."""
         code = self.code
         return code.moved(self.counts, code.add(code.multiply(block, RECORD), position), "i64")
 
@@ -128,7 +129,7 @@ def _write(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
 
 
 def _find_starts(block: _RowBlock, ends: list[str]) -> None:
-    """Where in the row the first element of each group of a block goes."""
+    """Set ``ends`` to the positions in the row at which the groups of a block begin."""
     code, e = block.code, block.code.e
     before = [e.slot("i64") for _ in (FIRST, SECOND)]
     total = [e.slot("i64") for _ in (FIRST, SECOND)]
@@ -148,7 +149,7 @@ def _find_starts(block: _RowBlock, ends: list[str]) -> None:
 
 
 def _result(block: _RowBlock, L: Lanes, raw: Value, start: str) -> Value:
-    """What is written for elements."""
+    """The results for elements: the elements or their indices."""
     if not block.form.indices:
         return raw
     index = block.code.counting(L, block.code.add(block.first, start))
@@ -171,7 +172,7 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
         groups = [group if inside is None else group & inside for group in (first, second, ~(first | second))]
         put(result, groups[0], ends[0])
         put(result, groups[2], ends[2])
-        with e.when(v.L.any_lane(groups[1])):  # most often there is none
+        with e.when(v.L.any_lane(groups[1])):  # the second group is mostly empty
             put(result, groups[1], ends[1])
 
     v.each(block.count, write_vector)

@@ -1,4 +1,4 @@
-"""The steps of sorting."""
+"""Sorting, partitioning and selecting as steps of a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.primitives.sort_cuts import BUCKETS, PARTED_BLOCK, SAMPLE, PartedCut, 
 _WORK_PER_GRAIN = 1 << 15
 _LANE_EXTENT = 48
 _BLOCK_WORD = 4
-"""Smaller words have so few digits that sorting by them is faster than finding their buckets without vectors."""
+"""Bytes. Smaller words have so few digits that, without vectors, sorting by digits is faster than by buckets."""
 
 
 def _location(operand: Operand) -> list[int]:
@@ -64,7 +64,7 @@ def _marked_first(call: RoutineCall) -> list[RoutineStep]:
 
 
 def _grouped(call: RoutineCall, addresses: list[int], counts: int, selected: list[int]) -> list[RoutineStep]:
-    """Steps that write elements in groups; their counts are at byte ``counts`` of the scratch memory."""
+    """The steps that write elements in groups. Their counts begin at byte ``counts`` of the scratch memory."""
     (x,), (out,), (slot, offset) = call.operands, call.results, call.scratch
     rows, extent = prod(x.shape[:-1]), x.shape[-1]
     blocks = parted_blocks(extent)
@@ -88,7 +88,7 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
 
 
 def _few_vectors(form: Form, cut: SortCut) -> bool:
-    """Whether a row is sorted faster in some vectors of its own than in a lane."""
+    """Whether a row is sorted faster in vectors of its own than in a lane."""
     return is_fast(form.size) and cut.extent > _LANE_EXTENT
 
 

@@ -1,9 +1,9 @@
-"""Few words, sorted in registers: a tile of vectors, one above the other.
+"""Sorts a few words in registers: a tile of vectors, one below the other.
 
-A network of comparators sorts the columns. Then neighbouring columns are merged, two and two, until the tile is in
-order row by row. Two sorted groups of columns become one by comparing each row of the left one with the row of the
-right one that is as far from the end, read backwards. That leaves smaller words in the upper half of the rows and
-larger ones in the lower half. Each half is compared in the same way, and in the end words of a row with each other.
+A network of comparators sorts the columns. Then neighbouring columns are merged in pairs, until the tile is in order
+row by row. To merge two sorted groups of columns, each row of the left one is compared with a row of the right one: the
+first with the last and so on, and read backwards. That leaves the smaller words in the upper half of the rows and the
+larger ones in the lower half. Each half is compared in the same way, and at the end the words of each row.
 (K. E. Batcher, Sorting networks and their applications, 1968; the tile is that of J. Wassenberg et al., Vectorized and
 performance-portable Quicksort, 2022.)
 """
@@ -17,13 +17,13 @@ from weft.compiler.cpu.sorting.network import comparators
 from weft.compiler.cpu.sorting.vectors import NumberVectors, Vectors, vector_bytes
 
 WordPosition = tuple[int, int]
-"""Where a word is: a row of two, and a lane."""
+"""The position of a word: one of two rows, and a lane."""
 
 
 def tiles_of(size: int) -> tuple[int, ...]:
-    """For how many vectors there is a function.
+    """The numbers of vectors for which there is a function.
 
-    LLVM needs long for large ones, most of all for those of small words, which have many lanes. With AVX-512 there are
+    LLVM takes long for large ones, most of all with small words, which have many lanes. With AVX-512 there are
     registers for 24 vectors and what is moved between them.
     """
     if size == 2:
@@ -32,12 +32,12 @@ def tiles_of(size: int) -> tuple[int, ...]:
 
 
 def functions(form: Form) -> list[EmittedFunction]:
-    """``few``, and what it calls."""
+    """``few``, and the functions that it calls."""
     return [*[_tile(form, rows) for rows in tiles_of(form.size)], _few(form.size)]
 
 
 def _few(size: int) -> EmittedFunction:
-    """Sort at most as many words as the largest tile has."""
+    """Sort at most as many words as the largest tile holds."""
     code = Code()
     v = Vectors(code, size)
     for rows in tiles_of(size):
@@ -48,7 +48,7 @@ def _few(size: int) -> EmittedFunction:
 
 
 def _tile(form: Form, count: int) -> EmittedFunction:
-    """Sort up to ``count`` vectors of words; what is missing has the largest words."""
+    """Sort up to ``count`` vectors of words. Missing words count as the largest ones."""
     code = Code()
     v = NumberVectors(code) if form.is_double else Vectors(code, form.size)
     smaller = max([rows for rows in tiles_of(form.size) if rows < count], default=0)
@@ -72,9 +72,9 @@ def _tile(form: Form, count: int) -> EmittedFunction:
 
 
 def _merge_rows(v: Vectors, rows: list[Value], group: int) -> None:
-    """Compare rows until the words of a row belong there, in groups of ``group`` lanes whose halves were sorted.
+    """Compare rows until each row has the right words, in groups of ``group`` lanes whose halves are sorted.
 
-    Rows that are missing stand for the largest words, which stay where they are.
+    Missing rows count as the largest words, which stay where they are.
     """
     backwards = [lane ^ (group - 1) for lane in range(v.width)]
     span = 1 << (len(rows) - 1).bit_length()
@@ -89,10 +89,10 @@ def _merge_rows(v: Vectors, rows: list[Value], group: int) -> None:
 
 
 def _merge_lanes(v: Vectors, first: Value, second: Value, group: int) -> list[Value]:
-    """Sort groups of lanes in two rows, each in itself.
+    """Sort each group of lanes in two rows, each row by itself.
 
-    One comparator for both rows takes half the instructions: before it, the words that are to be the smaller ones of
-    their pairs move to one vector and the others to the other vector.
+    One comparator for both rows takes half the instructions: before it, those words that should become the smaller ones
+    of their pairs are moved to one vector, and the others to the other vector.
     """
     vectors = [first, second]
     held: list[list[WordPosition]] = [[(row, lane) for lane in range(v.width)] for row in range(2)]
@@ -107,14 +107,14 @@ def _merge_lanes(v: Vectors, first: Value, second: Value, group: int) -> list[Va
 
 
 def _without(held: list[list[WordPosition]], lane: int, bit: int) -> WordPosition:
-    """The lane without ``bit`` that moves to a lane: one nearby that is held in the first vector for lanes without
-    ``bit``, and in the second one for the others."""
+    """The word that is moved to a lane: one whose lane has ``bit`` not set. Words for lanes with ``bit`` set are taken
+    from the second vector, others from the first, so that moves are short."""
     vector = held[1] if lane & bit else held[0]
     row, nearby = vector[lane & ~bit]
     return (row, nearby) if not nearby & bit else vector[lane | bit]
 
 
 def _arranged(v: Vectors, vectors: list[Value], held: list[list[WordPosition]], wanted: list[WordPosition]) -> Value:
-    """A vector of what is held, in the order ``wanted``."""
+    """A vector with the words ``wanted``, from two vectors whose words are ``held``."""
     where = {word: number for number, word in enumerate([*held[0], *held[1]])}
     return v.shuffled(vectors[0], vectors[1], [where[word] for word in wanted])

@@ -1,7 +1,6 @@
-"""Vectors of words that fill a register, for processors that can move chosen lanes of one together.
+"""Vectors of words that fill a register, for processors that can move chosen lanes of a vector to its front.
 
-AVX-512 has an instruction for it. AVX2 can put the lanes of a vector in any order; which one it is for a mask stands in
-a table.
+AVX-512 has an instruction for it. AVX2 can put the lanes of a vector in any order; a table has the order for each mask.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from weft.compiler.cpu.code import Code, read, write
 from weft.dtypes import Dtype
 
 _COMPRESSING = {1: "+avx512vbmi2", 2: "+avx512vbmi2", 4: "+avx512f", 8: "+avx512f"}
-"""What has the instruction, for each size of words."""
+"""The feature of processors that have the instruction, for each size of words."""
 MOST_LANES = 32
-"""Of a vector: masks are made by shifting 64 bits, by fewer than 64."""
+"""The most lanes of a vector: masks are made by shifting 64 bits by less than 64."""
 
 
 def vector_bytes(size: int) -> int:
-    """The bytes of a vector of words of ``size`` bytes; 0 if this processor cannot move lanes together."""
+    """The bytes of a vector of words of ``size`` bytes; 0 if this processor cannot move lanes to the front."""
     features = host.current().features.split(",")
     if size in _COMPRESSING and _COMPRESSING[size] in features:
         return min(64, MOST_LANES * size)
@@ -31,12 +30,12 @@ def vector_bytes(size: int) -> int:
 
 
 def is_fast(size: int) -> bool:
-    """Whether words of ``size`` bytes are sorted with vectors. Bytes are counted."""
+    """Whether words of ``size`` bytes are sorted with vectors. Single bytes are sorted by counting instead."""
     return size > 1 and vector_bytes(size) > 0
 
 
 class Vectors:
-    """Vectors of words in one register."""
+    """Vectors of words, each of which fits a register."""
 
     def __init__(self, code: Code, size: int) -> None:
         self.code, self.e = code, code.e
@@ -61,12 +60,12 @@ class Vectors:
         write(self.L, value, pointer, index, mask)
 
     def below(self, count: str) -> Value:
-        """The first lanes, as many as ``count``, or all."""
+        """The mask of the first ``count`` lanes, or of all."""
         return self.code.below(self.L, count)
 
     def each(self, count: str, body: Callable[[str, Value | None], None]) -> None:
-        """``body(start, inside)`` for all of ``count`` elements; the last ones, which do not fill a vector, are in the
-        lanes of ``inside``."""
+        """Call ``body(start, inside)`` for all of ``count`` elements. For the last ones, which do not fill a vector,
+        ``inside`` is their mask."""
         whole = self.e.assign(f"and i64 {count}, {-self.width}")
         with self.e.loop("0", whole, self.width) as start:
             body(start, None)
@@ -75,7 +74,7 @@ class Vectors:
             body(whole, self.below(rest))
 
     def shuffled(self, first: Value, second: Value, lanes: Sequence[int]) -> Value:
-        """Some lanes of two vectors; those of the second one are numbered from ``width`` on."""
+        """Chosen lanes of two vectors; from ``width`` on, numbers are lanes of the second one."""
         type_ = self.L.type_of(first.dtype)
         chosen = ", ".join(f"i32 {lane}" for lane in lanes)
         text = f"shufflevector {type_} {first.name}, {type_} {second.name}, <{self.width} x i32> <{chosen}>"
@@ -106,14 +105,15 @@ class Vectors:
     def in_order(self, left: Value, right: Value) -> tuple[Value, Value]:
         if left.dtype.is_floating:
             return self.L.select(left < right, left, right), self.L.select(left > right, left, right)
-        if left.dtype.size == 8 and self.bytes == 64:  # what is left over takes AVX-512 less time than a comparison
+        if left.dtype.size == 8 and self.bytes == 64:  # with AVX-512 two exclusive ors take less time than a maximum
             low = self.L.intrinsic("umin", left, right)
             return low, left ^ right ^ low
         sign = "s" if left.dtype.is_signed else "u"
         return self.L.intrinsic(f"{sign}min", left, right), self.L.intrinsic(f"{sign}max", left, right)
 
     def turned(self, value: Value) -> Value:
-        """What `in_order` takes less time for, and the words again: AVX2 compares 64 bits as signed numbers."""
+        """A form of words that `in_order` compares faster; applied again, the words. AVX2 compares 64 bits as signed
+        numbers."""
         if self.bytes != 32 or self.dtype is not dtypes.uint64:
             return value
         other = dtypes.uint64 if value.dtype.is_signed else dtypes.int64
@@ -121,10 +121,10 @@ class Vectors:
 
 
 class NumberVectors(Vectors):
-    """Vectors of keys of float64, which are `turned` into the numbers: there are faster instructions for these.
+    """Vectors of keys of float64, which are `turned` into the numbers, because instructions for these are faster.
 
-    Some keys come back as others, those of elements that are put in place in the end: that of NaN as infinity's, those
-    of -0 and 0 as each other's.
+    Some keys change: that of NaN becomes that of infinity, and those of -0 and 0 may be exchanged. These elements are
+    put in place afterwards.
     """
 
     def __init__(self, code: Code) -> None:
@@ -142,6 +142,6 @@ class NumberVectors(Vectors):
 
 
 def _order(bits: int, width: int) -> list[int]:
-    """Where each of 8 parts of a vector comes from, so that chosen lanes are at the front."""
+    """The source of each of 8 parts of a vector, so that chosen lanes come first."""
     lanes = sorted(range(width), key=lambda lane: not bits >> lane & 1)
     return [lane * 8 // width + part for lane in lanes for part in range(8 // width)]

@@ -1,9 +1,10 @@
-"""Words, sorted in memory that fits a cache: a function of its own for each size, which all ways to sort rows call.
+"""Sorts words in memory that fits a cache. There is a function for each size of words, and all ways to sort rows call
+it.
 
-Those from ``%start`` to ``%stop`` of the sorted words are asked for; what becomes of the others is left open. Either
-words are parted (`partition`), or it is done digit by digit, from the last one of the key to the first. A digit
-is a byte. Words are distributed by it in their order, so that equal keys stay in order; a digit that all words share is
-left out.
+The range from ``%start`` to ``%stop`` of the sorted words is wanted; the order of the others is undefined. Words are
+parted (`partition`), or sorted digit by digit, from the last digit of the key to the first. A digit is a byte. Words
+are distributed by a digit in their order, so that words with equal digits keep it. A digit that is the same in all
+words is skipped.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ def _address(form: Form) -> int:
 
 
 def generate(form: Form, depth: int | None = None) -> str:
-    """The LLVM IR of ``sort_words`` and what it calls.
+    """The LLVM IR of ``sort_words`` and the functions that it calls.
 
     It depends on the sizes of words and keys, and on whether these are keys of float64.
-    Words are parted at most ``depth`` times; None stands for a number that grows with their count.
+    Words are parted at most ``depth`` times; None stands for a limit that grows with their count.
     """
     if is_fast(form.size):
         functions = [by_digits(form, "by_digits"), *partition.functions(form, depth)]
@@ -49,7 +50,7 @@ def generate(form: Form, depth: int | None = None) -> str:
 
 
 def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
-    """Sort ``%count`` words at ``%a``, with as much other memory at ``%b``; parameters of ``window`` are not used."""
+    """Sort ``%count`` words at ``%a``, using as much memory at ``%b``; parameters in ``window`` are not used."""
     code = Code()
     e = code.e
     digits = form.key.size
@@ -78,13 +79,13 @@ def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
 
 
 def key_offset(code: Code, form: Form, index: str) -> str:
-    """How many bytes behind the first word the key of a word is."""
+    """The distance in bytes of a word's key from the first word."""
     distance = code.multiply(index, form.size)
     return code.add(distance, form.first_byte) if form.first_byte else distance
 
 
 def digit_of(code: Code, form: Form, key: str, digit: int) -> str:
-    """A digit of a key in a register."""
+    """A digit of a key that is in a register."""
     bits = 8 * form.key.size
     shifted = code.e.assign(f"lshr i{bits} {key}, {8 * digit}") if digit else key
     if bits == 8:
@@ -99,7 +100,7 @@ def count_digit(code: Code, counts: str, digit: int, value: str) -> None:
 
 
 def running_totals(code: Code, counts: str) -> None:
-    """Replace the count of each digit by where its first word goes."""
+    """Replace the count of each digit by the position of its first word."""
     e = code.e
     total = e.slot("i32")
     e.store("i32", "0", total)
@@ -111,7 +112,7 @@ def running_totals(code: Code, counts: str) -> None:
 
 
 def distribute(code: Code, form: Form, source: str, target: str, count: str, byte: str, counts: str) -> None:
-    """Move words to where ``counts`` says for their digit, byte ``byte`` of a word."""
+    """Move words to the positions that ``counts`` has for their digit, byte ``byte`` of a word."""
     e = code.e
     type_ = f"i{8 * form.size}"
     with e.loop("0", count) as index:
