@@ -1,1 +1,1 @@
-"""NVIDIA GPUs as a target: how blocks and threads do a kernel, and PTX from it."""
+"""NVIDIA GPUs as a target: how blocks and threads do a kernel, and its PTX."""

@@ -1,4 +1,4 @@
-"""The step that makes scratch memory zero, for steps whose blocks count or tell each other something there."""
+"""The step that sets scratch memory to zero, for steps whose blocks count or exchange something there."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weft.runtime.steps import Place
 
 THREADS, ITEMS = 256, 8
 
-# The numbers of a step: slot and offset of the memory, and these.
+# The positions of the numbers of a step: slot and offset of the memory, and those below.
 MEMORY, UNITS, WORDS = 0, 2, 3
 
 
 def cleared(place: Place, words: int) -> RoutineStep:
-    """Write zeros to so many words of 32 bits, at a slot of the table and an offset in bytes."""
+    """The step that writes ``words`` zeros of 32 bits to a slot of the table and an offset in bytes."""
     units = -(-words // (THREADS * ITEMS))
     return RoutineStep(_code(), [*place, units, words], units, 1, words)
 

@@ -1,4 +1,4 @@
-"""What kernels of routines are written with: threads of a block, shared memory, units, votes of a warp."""
+"""Shared by the kernels of routines: threads of a block, shared memory, units, votes of a warp."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from weft.compiler.cuda.threads import ALL, WARP, let_next_begin, special, synch
 
 
 class BlockCode(Integers):
-    """Writes a kernel whose blocks have ``threads`` threads. Numbers in a block are ``i32``, others ``i64``. Threads
-    get so few registers that a multiprocessor has room for at least so many ``blocks``."""
+    """Writes a kernel whose blocks have ``threads`` threads. Numbers inside a block are ``i32``, others ``i64``.
+    Threads get few enough registers for ``blocks`` blocks to fit on a multiprocessor."""
 
     waits_first = True
-    """Else the kernel itself says where it waits for those before it: all of its blocks, at least once."""
+    """Whether the kernel begins by waiting for the kernels before it. If not, its code must wait in all blocks."""
 
     def __init__(self, threads: int, blocks: int = 1) -> None:
         super().__init__(Emitter(rounds_bfloat16=True))
@@ -28,13 +28,13 @@ class BlockCode(Integers):
         self._begin()
 
     def _begin(self) -> None:
-        """What a thread does first."""
+        """What each thread does first."""
         let_next_begin(self.e)
         if self.waits_first:
             wait_for_kernels(self.e)
 
     def word(self, operation: str, left: str | int, right: str | int) -> str:
-        """Arithmetic on ``i32``, or a comparison (``icmp ult``)."""
+        """Arithmetic on ``i32``, or a comparison such as ``icmp ult``."""
         return self.e.assign(f"{operation} i32 {left}, {right}")
 
     def wide(self, word: str) -> str:
@@ -49,44 +49,45 @@ class BlockCode(Integers):
         return self.e.assign(f"select i1 {condition}, {type_} {yes}, {type_} {no}")
 
     def at(self, pointer: str, index: str | int, type_: str = "i32") -> str:
-        """A pointer moved by elements, whose number is an ``i32``."""
+        """``pointer`` moved by a number of elements, which is an ``i32``."""
         return self.e.assign(f"getelementptr {type_}, ptr {pointer}, i32 {index}")
 
     def global_memory(self, position: int) -> str:
-        """The address that two numbers of the step give, known to be in the memory of the device."""
+        """The address from two numbers of the step, marked as one in the device's global memory."""
         cast = self.e.assign(f"addrspacecast ptr {self.memory(position)} to ptr addrspace(1)")
         return self.e.assign(f"addrspacecast ptr addrspace(1) {cast} to ptr")
 
     def shared(self, size: int) -> str:
-        """A pointer to so many bytes of shared memory."""
+        """A pointer to new shared memory of ``size`` bytes."""
         name = f"@weft.{self.e.fresh('shared')}"
         self.e.declarations[name] = f"{name} = internal addrspace(3) global [{size} x i8] undef, align 16"
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
 
     def shared_of_launch(self) -> str:
-        """A pointer to the shared memory that `RoutineCode.shared` tells of, perhaps more than a kernel may declare."""
-        name = "@weft_launch"  # without a dot: LLVM leaves external names as they are, and PTX allows none
+        """A pointer to the shared memory that a launch provides (`RoutineCode.shared`); it may be more than a kernel
+        may declare."""
+        name = "@weft_launch"  # without a dot: LLVM keeps external names as they are, and PTX allows no dots
         self.e.declarations[name] = f"{name} = external addrspace(3) global [0 x i8], align 16"
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
 
     def synchronize(self) -> None:
-        """Wait for the other threads of the block; what they wrote to memory is seen."""
+        """Wait for the other threads of the block, and see what they wrote to memory."""
         synchronize_block(self.e)
 
     def synchronize_warp(self) -> None:
-        """Wait for the other threads of the warp; what they wrote to memory is seen."""
+        """Wait for the other threads of the warp, and see what they wrote to memory."""
         self.e.call("llvm.nvvm.bar.warp.sync", "void", [("i32", ALL)])
 
     def add_to(self, pointer: str, word: str) -> str:
-        """Add to a number in memory that others add to; the result is what was there."""
+        """Add atomically to a number in memory; returns the number before."""
         return self.e.assign(f'atomicrmw add ptr {pointer}, i32 {word} syncscope("device") monotonic')
 
     def voted(self, condition: str) -> str:
-        """The threads of the warp for which a condition holds, as bits."""
+        """The threads of the warp for which a condition holds, one bit for each."""
         return self.e.call("llvm.nvvm.vote.ballot.sync", "i32", [("i32", ALL), ("i1", condition)])
 
     def taken(self, word: str, lane: str | int) -> str:
-        """The ``i32`` of another thread of the warp."""
+        """The ``i32`` that another thread of the warp has."""
         arguments = [("i32", ALL), ("i32", word), ("i32", str(lane)), ("i32", "31")]
         return self.e.call("llvm.nvvm.shfl.sync.idx.i32", "i32", arguments)
 
@@ -95,11 +96,11 @@ class BlockCode(Integers):
         return self.e.call("llvm.ctpop.i32", "i32", [("i32", bits)])
 
     def lowest(self, bits: str) -> str:
-        """The number of the lowest bit that is set; there is one."""
+        """The number of the lowest bit that is set; at least one must be."""
         return self.e.call("llvm.cttz.i32", "i32", [("i32", bits), ("i1", "true")])
 
     def sum_of_lanes_before(self, word: str) -> tuple[str, str]:
-        """The sum of the numbers of the threads of the warp before this one, and of all of them."""
+        """The sum of ``word`` over the threads of the warp before this one, and over all of them."""
         total, distance = word, 1
         while distance < WARP:
             other = self.taken(total, self.word("and", self.word("sub", self.lane, distance), WARP - 1))
@@ -109,7 +110,8 @@ class BlockCode(Integers):
         return self.word("sub", total, word), self.taken(total, WARP - 1)
 
     def sums_before(self, words: Sequence[str]) -> list[str]:
-        """For each number of each thread of the block, the sum of those before it: a thread's are neighbours."""
+        """For each of the ``words`` of this thread, the sum of all words before it in the block. The words of a thread
+        follow each other, and threads are in order."""
         own = [words[0]]
         for word in words[1:]:
             own.append(self.word("add", own[-1], word))
@@ -131,8 +133,9 @@ class BlockCode(Integers):
 
     @contextmanager
     def tickets(self, counter: str, count: str) -> Iterator[str]:
-        """Blocks take units in the order in which they come, by adding to a counter in memory that begins at zero;
-        yields the number of one. A unit may wait for those before it: they are done, or blocks are at them."""
+        """Blocks take units in the order in which they arrive, by adding to a counter in memory that begins at zero.
+        Yields the number of a unit. A unit may wait for earlier ones: they are done, or some block is working on
+        them."""
         e, memory, ticket, waiting = self.e, self.shared(8), self.e.slot("i64"), self.e.slot("i1")
         self._take(counter, count, memory, ticket, waiting)
         with e.repeat_while(waiting):
@@ -151,7 +154,7 @@ class BlockCode(Integers):
 
     @contextmanager
     def units(self, count: str) -> Iterator[str]:
-        """Blocks take units in turn; yields the number of one."""
+        """Units are divided among blocks: each takes every n-th, if there are n blocks. Yields the number of a unit."""
         with self.e.loop(special(self.e, "ctaid.x"), count, special(self.e, "nctaid.x")) as unit:
             yield unit
 

@@ -1,7 +1,8 @@
-"""Code of steps for cards as numbers and texts, by which another process finds it: for plans on disk.
+"""Describes the code of steps for cards by numbers and texts, so that plans on disk can name it for other processes.
 
-Kernels are known by the keys of their PTX, calls of cuBLASLt and cuDNN by what the library is asked for. How much
-scratch memory cuDNN needs is a part of plans; a version that needs another amount finds no plan.
+Kernels are described by the keys of their PTX, calls of cuBLASLt and cuDNN by what the library is asked for, and code
+that the stand-in runs as it describes it. How much scratch memory cuDNN needs is a part of a plan: with a version that
+needs another amount, the plan on disk is not used.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weft.runtime.steps import OnHost, Touched
 
 _KERNEL, _ON_HOST, _PRODUCT, _CUDNN = "kernel", "on host", "product", "cuDNN"
 _WORKS = 64
-"""So many are remembered: the layers of a model ask for the same ones."""
+"""How many texts are cached: the layers of a model ask for the same works."""
 _CLASSES: dict[str, Any] = {
     one.__name__: one
     for one in (
@@ -44,7 +45,7 @@ _CLASSES: dict[str, Any] = {
 
 
 class CodeDescriptions:
-    """Code of one target. Codes that are the same are one object."""
+    """Describes the code of one target. Equal kernels become the same object."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -57,22 +58,22 @@ class CodeDescriptions:
             },
         )
         self._knows_product = False
-        """Whether one was noted: what is slow is to begin with products, and not each of them."""
+        """Whether a product was noted. The first product in a process is slow, so one is enough."""
 
     @property
     def key(self) -> str:
-        """What plans depend on: also which libraries could not be had when somebody asked for them."""
+        """What plans depend on, including which libraries were found to be missing."""
         missing = [one.name for one in shared_libraries.ALL if one.is_known_to_be_missing]
         stand_in = None if self._target.stand_in is None else self._target.stand_in.cache_key
         return f"{self._target.key}, without {missing}, beside {stand_in}"
 
     def only(self, code: CudaCode) -> CudaCode:
-        """The one object for a kernel."""
+        """The object that stands for all equal kernels."""
         facts = _facts_of(code)
         return code if facts is None else self._kernels.setdefault(facts, code)
 
     def data(self, code: Any) -> Any:
-        """What stands for a code; None if it cannot be cached."""
+        """The description of a code; None if it cannot be cached."""
         if isinstance(code, CudaCode):
             facts = _facts_of(code)
             return None if facts is None else [_KERNEL, *facts]
@@ -98,7 +99,7 @@ class CodeDescriptions:
         ]
 
     def code(self, data: Any) -> Any:
-        """The code that data stand for; None if it is not there, or not the same."""
+        """The code of a description; None if it is not there, or has changed."""
         kind, *rest = data
         if kind == _KERNEL:
             return self._kernel(tuple(rest))
@@ -122,7 +123,7 @@ class CodeDescriptions:
             self.head_start.note(_PRODUCT, json.dumps(data))
 
     def _begin_products(self, need: str) -> None:
-        """Have cuBLASLt choose how it computes a product, which takes long the first time."""
+        """Let cuBLASLt choose how it computes a product, which takes long the first time."""
         machine = self._target.machine
         if machine is not None and not cublas.missing():
             cublas.prepare(_from_data(json.loads(need)), machine.entered().queues[0])
@@ -138,14 +139,14 @@ class CodeDescriptions:
         return found
 
     def _scratch_for(self, work: CudnnWork) -> int | None:
-        """The scratch memory that cuDNN needs; None if it cannot do a work."""
+        """The scratch memory that cuDNN needs for a work; None if it cannot do it."""
         known = plans_of(self._target.machine)
         plan = None if known is None else known.of(work)
         return None if plan is None else plan.scratch
 
 
 def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
-    """What tells kernels apart, with the key in place of the PTX; None if that has none."""
+    """What identifies a kernel, with the key in place of the PTX; None if the PTX has no key."""
     if not isinstance(code.ptx, CachedText):
         return None
     facts = code.ptx.key.hex(), code.name, code.threads, code.shared, code.title, code.cluster, code.queue
@@ -164,7 +165,7 @@ def _work_in(text: str) -> CudnnWork:
 
 
 def _as_data(value: Any) -> Any:
-    """A value of `_CLASSES`, number or text, as lists that begin with the name of a class."""
+    """A value as data for JSON: an object of `_CLASSES` becomes a list that begins with the name of its class."""
     kind = type(value)
     if kind.__name__ not in _CLASSES:
         return value
@@ -175,7 +176,7 @@ def _as_data(value: Any) -> Any:
 
 
 def _from_data(data: Any) -> Any:
-    """The opposite of `_as_data`."""
+    """The inverse of `_as_data`."""
     if not isinstance(data, list):
         return data
     kind, parts = _CLASSES[data[0]], [_from_data(part) for part in data[1:]]

@@ -1,10 +1,11 @@
-"""Division by a number that a whole row has in common.
+"""Division by a number that is the same for a whole row.
 
-A division by itself is about fifteen instructions on a card, and a branch that keeps others from being done meanwhile.
-By a number that stays, it is four: with ``1 / y`` to about 104 bits, as ``high + low``, the float64
-``fma(x, high, x * low)`` has the quotient of two float32 numbers exactly if that needs few bits, and is much closer to
-it than the quotient is to a number halfway between two of float32 else. (Brisebarre, Muller, Raina: Accelerating
-correctly rounded floating-point division when the divisor is known in advance, 2004.)
+A division takes about fifteen instructions on a card, and a branch that keeps the processor from doing other work
+meanwhile. If the divisor stays the same, it takes four instructions: with ``1 / y`` to about 104 bits, as
+``high + low``, the float64 ``fma(x, high, x * low)`` is the quotient of two float32 numbers exactly if that has few
+bits. Otherwise its error is much smaller than the distance of the quotient from a number halfway between two float32
+numbers, so it rounds as the quotient does. (Brisebarre, Muller, Raina: Accelerating correctly rounded floating-point
+division when the divisor is known in advance, 2004.)
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.values import Value
 
 BELOW_ONE = "0x3FEFFFFFFFFFFFFE"
-"""``1 - 2^-52``: times it, a rounded number is below what was rounded."""
+"""``1 - 2^-52``: a rounded number times this is below the number before it was rounded."""
 
 
 class Repeated(Value):
@@ -32,8 +33,8 @@ class RowLanes(MathLanes):
         return super()._two(instruction, left, right)
 
     def _quotient(self, left: Value, right: Value) -> Value:
-        """Infinities, zeros and NaN come out as they should: ``low`` has the sign of ``high``, and is no zero unless
-        that is one."""
+        """The quotient. Infinities, zeros and NaN are right too: ``low`` has the sign of ``high``, and is zero only if
+        ``high`` is."""
         e = self.emitter
         high, low = self._reciprocal(right)
         wide = e.assign(f"fpext float {left.name} to double")
@@ -42,7 +43,7 @@ class RowLanes(MathLanes):
         return Value(self, e.assign(f"fptrunc double {quotient} to float"), left.dtype)
 
     def _reciprocal(self, divisor: Value) -> tuple[str, str]:
-        """``1 / divisor`` in two parts. LLVM does this once for a row."""
+        """``1 / divisor`` in two parts. LLVM moves this out of the loop over a row."""
         e, one = self.emitter, "1.0"
         wide = e.assign(f"fpext float {divisor.name} to double")
         nearest = e.assign(f"fdiv double {one}, {wide}")

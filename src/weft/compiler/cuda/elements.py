@@ -1,4 +1,4 @@
-"""Kernels whose threads have lanes of their own: all sweeps are done by the same thread."""
+"""Kernels in which each thread has lanes of its own, and does all sweeps for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.compiler.kernel import Instruction, Kernel, LaneStride
 
 
 class ElementsWriter(ThreadWriter):
-    """Threads have lanes of their own: all sweeps are done by the same thread."""
+    """Writes a kernel in which each thread has lanes of its own, and does all sweeps for them."""
 
     most_together = 16
 
@@ -48,7 +48,7 @@ class ElementsWriter(ThreadWriter):
                 self._several_lanes(lane)
 
     def _several_lanes(self, lane: str) -> None:
-        """The lanes of this thread together, if all are there and aligned in memory; else one after the other."""
+        """The lanes of this thread: together if all exist and are aligned in memory, else one by one."""
         e, count = self.e, self.schedule.lanes
         distance = e.assign(f"shl i64 {count}, {self.number('bits')}")
         starts = [lane]
@@ -68,7 +68,7 @@ class ElementsWriter(ThreadWriter):
                     self._body()
 
     def _pieces(self, starts: Sequence[str]) -> None:
-        """The lanes from each of ``starts`` on: first what is loaded of all of them, then all else."""
+        """The lanes from each of ``starts`` on: the loads of all pieces come first, then the rest of each."""
         begun, states = self._state(), []
         for start in starts:
             self._go_to(begun.copied()._replace(lane_index=start))
@@ -80,7 +80,7 @@ class ElementsWriter(ThreadWriter):
             self._body()
 
     def _and_aligned(self, condition: str, lane: str) -> str:
-        """Whether a condition holds, and all accesses of the lanes from one on are aligned."""
+        """Whether a condition holds, and all accesses to the lanes from ``lane`` on are aligned."""
         for position, instruction in enumerate(self.kernel.instructions):
             if _is_wide(instruction):
                 aligned = self._is_aligned(position, instruction, lane)
@@ -88,7 +88,7 @@ class ElementsWriter(ThreadWriter):
         return condition
 
     def _is_aligned(self, position: int, instruction: Instruction, lane: str) -> str:
-        """Whether an access of all lanes together is aligned, in all turns of the sweeps."""
+        """Whether an access to all lanes together is aligned, in all turns of the sweeps."""
         e, access = self.e, instruction.access
         assert access is not None
         index = e.assign(f"add i64 {self.offsets[position]}, {lane}")
@@ -108,7 +108,7 @@ class ElementsWriter(ThreadWriter):
         return location
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What all lanes of a row share is stored by the thread of the first one."""
+        """A value that all lanes of a row share is stored by the thread of the first lane."""
         if instruction.varying:
             super()._store(position, instruction)
             return
@@ -117,7 +117,7 @@ class ElementsWriter(ThreadWriter):
 
 
 def _is_wide(instruction: Instruction) -> bool:
-    """Whether neighbouring lanes of an access are neighbours in memory, wherever it begins."""
+    """Whether neighbouring lanes of an access are neighbours in memory, not necessarily aligned."""
     access = instruction.access
     if access is None or access.operand is None or access.computed or instruction.where is not None:
         return False

@@ -1,9 +1,9 @@
-"""Products of a few rows with a matrix, which take as long as it takes to read the matrix.
+"""Products of a few rows with a matrix, in about the time that it takes to read the matrix.
 
-A unit of work is a strip of columns. The sums are those of `weft.compiler.cpu.product`, in the same order: blocks of
-256 terms, each summed in order. So each block of each column is a *chain* of additions, and a thread does one at a
-time; then a thread for each result adds up its blocks. The threads of a warp read what their chains need together, so
-that they read whole lines of memory, and hand it on in shared memory.
+A unit of work is a strip of columns. Sums are made in the same order as in `weft.compiler.cpu.product`: in blocks of
+256 terms, each summed in order. So each block of each column is a *chain* of additions, and a thread does one chain at
+a time. Then, for each result, a thread adds up its blocks. To read whole cache lines, the threads of a warp together
+read what all their chains need, and pass it on through shared memory.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 MOST_ROWS = 8
 MOST_TERMS = 1 << 14
-"""Longer sums would take the threads of a strip many turns."""
+"""The most terms: longer sums would take the threads of a strip many turns."""
 MOST_PRODUCTS = 1 << 12
-"""Of more in a stack, which are small, each would leave most threads of a block without work."""
+"""The most products of a stack: if there are more, they are so small that most threads of a block would be idle."""
 MOST_DISTANCE = 1 << 20
-"""From a row or column of the matrix to the next one, in elements: places in a strip are numbers of 32 bits."""
+"""The most elements from a row or column of the matrix to the next one: indices in a strip are 32-bit numbers."""
 DTYPES = (*HALVES, dtypes.float32)
 
 SHARED_BYTES = 96 << 10
-"""Of a block, at most: as much as most cards give one."""
+"""The most shared memory of a block: most cards provide as much."""
 MOST_WARPS = 16
 ALONG_COLUMNS, ACROSS_COLUMNS = 8, 16
-"""Columns of a strip, if the terms of a column are neighbours in memory, or if columns are: narrow strips are enough to
-do for each multiprocessor."""
+"""Columns of a strip, if the terms of a column are neighbours in memory, or if columns are. Strips are narrow, so that
+there is work for each multiprocessor."""
 TOGETHER = 32
-"""Terms for which a thread reads shared memory before it adds them up."""
+"""How many terms a thread reads from shared memory before it adds them up."""
 CHAIN_BYTES = 512
-"""Of a chain, at most, that are in shared memory at a time."""
+"""The most bytes of a chain that are in shared memory at a time."""
 
-# The numbers of the step: units; slots and byte offsets of the rows, the matrix and the result; columns, terms, strips
-# from left to right; the extent of the inner one of two batch axes; and distances in elements.
+# The positions of the step's numbers: units; slots and byte offsets of the rows, the matrix and the result; columns,
+# terms, how many strips there are from left to right, the extent of the inner one of two batch axes; and distances in
+# elements.
 _LEFT, _RIGHT, _RESULT = 1, 3, 5
 _COLUMNS, _INNER, _ACROSS, _BATCH = range(7, 11)
 _LEFT_ROW, _LEFT_TERM, _LEFT_OUTER, _LEFT_BATCH = range(11, 15)
@@ -56,9 +57,10 @@ NUMBERS = _RESULT_BATCH + 1
 
 @dataclass(frozen=True)
 class WarpStrip:
-    """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
-    neighbouring blocks as there are threads for. No block has more than ``depth`` terms. ``along``: the terms of a
-    column of the matrix are neighbours in memory; else columns are. ``early``: the kernels before do not write it."""
+    """A strip of ``rows`` times ``columns`` of the result, which ``warps`` compute together. The threads of a warp do
+    the chains of all columns for some neighbouring blocks. No block has more than ``depth`` terms. ``along``: the terms
+    of a column of the matrix are neighbours in memory; else columns are. ``early``: no kernel that runs before writes
+    the matrix, so it is read without waiting for them."""
 
     left: Dtype
     right: Dtype
@@ -72,18 +74,18 @@ class WarpStrip:
 
     @property
     def blocks(self) -> int:
-        """Of a warp, side by side."""
+        """How many blocks a warp does side by side."""
         return WARP // self.columns
 
     @property
     def terms(self) -> int:
-        """Of a chain that are in shared memory at a time."""
+        """How many terms of a chain are in shared memory at a time."""
         return min(self.depth, CHAIN_BYTES // self.right.size)
 
     @property
     def line(self) -> int:
-        """Elements from one chain, or from the chains of one block, to the next in shared memory: threads use different
-        banks."""
+        """The distance in elements from one chain, or from the chains of one block, to the next in shared memory. It is
+        chosen so that threads use different banks."""
         return self.terms * (1 if self.along else self.columns) + WIDEST_ACCESS // self.right.size
 
     @property
@@ -92,12 +94,12 @@ class WarpStrip:
 
     @property
     def row_terms(self) -> int:
-        """From one block of a row to the next in shared memory, where terms are float32."""
+        """The distance from one block of a row to the next in shared memory, where terms are float32."""
         return self.terms + WIDEST_ACCESS // dtypes.float32.size
 
     @property
     def areas(self) -> tuple[int, int]:
-        """Bytes of shared memory of a warp: for the matrix, and for the rows."""
+        """Bytes of shared memory for each warp: for the matrix, and for the rows."""
         size = dtypes.float32.size
         return self.lines * self.line * self.right.size, self.rows * self.blocks * self.row_terms * size
 
@@ -107,7 +109,7 @@ class WarpStrip:
 
     @property
     def sums_bytes(self) -> int:
-        """Of shared memory, for the results so far, and for the sums of all blocks that are done at a time."""
+        """Bytes of shared memory for the results so far, and for the sums of all blocks that are done at a time."""
         size = (1 + self.warps * self.blocks) * self.results * dtypes.float32.size
         return -(-size // WIDEST_ACCESS) * WIDEST_ACCESS
 
@@ -117,7 +119,7 @@ class WarpStrip:
 
 
 def strip_of(dtypes_: tuple[Dtype, Dtype, Dtype], rows: int, inner: int, along: bool, early: bool = False) -> WarpStrip:
-    """The strip for sums of so many terms: with as many warps as there are blocks, or an equal part of them."""
+    """The strip for sums of ``inner`` terms. It has as many warps as blocks need, or an equal part of them."""
     depth, columns = TOGETHER, ALONG_COLUMNS if along else ACROSS_COLUMNS
     while depth < min(inner, DEPTH):
         depth *= 2
@@ -142,8 +144,8 @@ BatchAxis = tuple[int, int, int, int]
 
 
 def step(call: RoutineCall, transposed: bool, offsets: Sequence[int], axes: Sequence[BatchAxis]) -> RoutineStep:
-    """The step for products of the matrices at ``offsets`` bytes in left, right and result, and behind these along up
-    to two axes. Few rows of the left one are multiplied; if it is ``transposed``, few columns of the right one."""
+    """The step for products of the matrices at ``offsets`` bytes in left, right and result, and of those behind these
+    along up to two axes. The left one has few rows; if ``transposed``, the right one has few columns."""
     operands = (*call.operands, *call.results)
     places = [[operand.slot, operand.offset + offset] for operand, offset in zip(operands, offsets, strict=True)]
     sides = [(operand.shape[-2:], operand.strides[-2:]) for operand in operands]
@@ -169,7 +171,7 @@ def step(call: RoutineCall, transposed: bool, offsets: Sequence[int], axes: Sequ
 
 
 class _Product(NamedTuple):
-    """Where the matrices of a product begin."""
+    """Pointers to the matrices of a product."""
 
     left: str
     right: str
@@ -218,7 +220,7 @@ class _FewRowsWriter(NumberedCode):
                 self.synchronize()
                 self._fold(product, left, first)
                 self.synchronize()
-        self._wait()  # also where there is nothing to do
+        self._wait()  # also in blocks that have no unit
         return self.finished(name)
 
     def _wait(self) -> None:
@@ -240,12 +242,12 @@ class _FewRowsWriter(NumberedCode):
         return _Product(*found), self.multiply(strip_number, self.strip.columns)
 
     def _divided(self, number: str, by: str) -> tuple[str, str]:
-        """The quotient of numbers below ``2**31``, and what is left: in 32 bits that takes a fraction of the time."""
+        """Quotient and remainder of numbers below ``2**31``: in 32 bits the division takes a fraction of the time."""
         left, right = self.narrow(number), self.narrow(by)
         return self.wide(self.word("udiv", left, right)), self.wide(self.word("urem", left, right))
 
     def _is_aligned(self, product: _Product) -> str:
-        """Whether all accesses of 16 bytes are aligned, and none goes beyond a row or column."""
+        """Whether all accesses of 16 bytes are aligned, and none crosses the end of a row or column."""
         strip, per_right = self.strip, self.wide_right.width
         per_left = WIDEST_ACCESS // strip.left.size
         near, far, extent = (_TERM, _COLUMN, _INNER) if strip.along else (_COLUMN, _TERM, _COLUMNS)
@@ -265,8 +267,8 @@ class _FewRowsWriter(NumberedCode):
         return self.e.assign(f"and i1 {left}, {right}")
 
     def _hand_on_quads(self, product: _Product, left: str, begin: str, part: int) -> None:
-        """Put what the chains of this warp need into shared memory. All is asked for before the first of it is waited
-        for. What is beyond the matrix is the last there is."""
+        """Copy what the chains of this warp need to shared memory. All loads begin before the first one is waited for.
+        In place of elements beyond the matrix, the last ones are read."""
         matrix, indices = self._matrix_quads(product, left, begin, part)
         found = [self.e.assign(f"load <4 x i32>, ptr {source}, align 16") for source in matrix]
         rows = self._row_quads(product, begin, part)
@@ -278,7 +280,7 @@ class _FewRowsWriter(NumberedCode):
             self._put_terms(asked[number] if asked else self._asked(source), index)
 
     def _matrix_quads(self, product: _Product, left: str, begin: str, part: int) -> tuple[list[str], list[str]]:
-        """Where this thread reads elements of the matrix, and where in shared memory it puts them."""
+        """The addresses from which this thread reads elements of the matrix, and their indices in shared memory."""
         strip, per = self.strip, self.wide_right.width
         beyond = per if strip.along else 1
         term = self._first_term(begin, part, beyond)
@@ -312,7 +314,8 @@ class _FewRowsWriter(NumberedCode):
         return sources, indices
 
     def _first_term(self, begin: str, part: int, beyond: int) -> str:
-        """The first term that this warp reads, if so many are read together: none is behind the last ones."""
+        """The first term that this warp reads, moved back if ``beyond`` terms from there on would go past the last
+        one."""
         term = self.add(self.multiply(begin, DEPTH), part * self.strip.terms)
         return self.smaller(term, self.subtract(self.number(_INNER), beyond))
 
@@ -323,7 +326,7 @@ class _FewRowsWriter(NumberedCode):
         return self.chosen(self.word("icmp slt", left, right), left, right)
 
     def _row_quads(self, product: _Product, begin: str, part: int) -> list[tuple[str, str]]:
-        """The same for terms of the rows."""
+        """Addresses and indices in shared memory for terms of the rows."""
         strip, per = self.strip, WIDEST_ACCESS // self.strip.left.size
         term = self._first_term(begin, part, per)
         last = self.narrow(self.subtract(self.subtract(self.number(_INNER), term), per))
@@ -332,7 +335,7 @@ class _FewRowsWriter(NumberedCode):
         size = strip.rows * strip.blocks * strip.terms
         for turn in range(0, size, WARP * per):
             index = self.word("add", self.word("mul", self.lane, per), turn)
-            if turn + WARP * per > size:  # then several threads do the last ones
+            if turn + WARP * per > size:  # several threads copy the last terms
                 index = self._least(index, str(size - per))
             line = self.word("lshr", index, strip.terms.bit_length() - 1)
             inside = self.word("and", index, strip.terms - 1)
@@ -343,13 +346,13 @@ class _FewRowsWriter(NumberedCode):
         return found
 
     def _asked(self, source: str) -> Value:
-        """Neighbouring terms of a row."""
+        """Neighbouring terms of a row, loaded from memory."""
         L = Lanes(self.e, WIDEST_ACCESS // self.strip.left.size)
         found = load(L, self.strip.left, Location(source, "0", False, WIDEST_ACCESS), None)
         return Value(L, found.name, dtypes.float32)
 
     def _put_terms(self, terms: Value, index: str) -> None:
-        """Put neighbouring terms of a row into shared memory, as float32."""
+        """Store neighbouring terms of a row to shared memory, as float32."""
         for first in range(0, terms.lanes.width, self.quad.width):
             part = terms.name
             if terms.lanes.width > self.quad.width:
@@ -362,11 +365,11 @@ class _FewRowsWriter(NumberedCode):
             store(self.quad, Value(self.quad, part, dtypes.float32), dtypes.float32, target, None)
 
     def _hand_on_singly(self, product: _Product, left: str, begin: str, part: int) -> None:
-        """The same, element by element, of matrices that lie in any way."""
+        """Copy element by element, for matrices of any strides."""
         strip, position = self.strip, self.wide(self.lane)
         self._wait()
         with self.e.loop(position, str(WARP * strip.terms), WARP) as index:
-            # Threads that are neighbours read neighbours.
+            # Neighbouring threads read neighbouring elements.
             fast, slow = (strip.terms, strip.columns) if strip.along else (strip.columns, strip.terms)
             inside, rest = self._cut(index, fast)
             middle, block = self._cut(rest, slow)
@@ -392,18 +395,18 @@ class _FewRowsWriter(NumberedCode):
             store(self.L, Value(self.L, value.name, dtypes.float32), dtypes.float32, there, None)
 
     def _cut(self, number: str, extent: int) -> tuple[str, str]:
-        """What is left of a number by a power of two, and the quotient."""
+        """A number modulo a power of two, and the quotient."""
         inside = self.e.assign(f"and i64 {number}, {extent - 1}")
         return inside, self.e.assign(f"lshr i64 {number}, {extent.bit_length() - 1}")
 
     def _term(self, begin: str, block: str, term: str, part: int) -> str:
-        """The number of a term in its sum; the last one for those behind it."""
+        """The number of a term in the whole sum; the last one in place of those behind it."""
         first = self.multiply(self.add(begin, block), DEPTH)
         found = self.add(self.add(first, part * self.strip.terms), term)
         return self.smaller(found, self.subtract(self.number(_INNER), 1))
 
     def _begin_chain(self, begin: str) -> None:
-        """The chain of this thread begins with 0; with -0, which changes no sum, if there is none."""
+        """Set the sum of this thread's chain to 0. If the chain does not exist, set it to -0, which changes no sum."""
         there = self.compare("slt", self.add(begin, self.own_block), self.blocks)
         for total in self.totals:
             zeros = [self.L.constant(zero, dtypes.float32).name for zero in (0.0, -0.0)]
@@ -422,7 +425,7 @@ class _FewRowsWriter(NumberedCode):
             self._add(term, 1)
 
     def _add(self, term: str, count: int) -> None:
-        """Add the products of so many terms, from one on."""
+        """Add the products of ``count`` terms, from ``term`` on."""
         strip = self.strip
         numbers = list(self._numbers(term, count))
         line = self.add(self.multiply(self.own_block, strip.row_terms), term)
@@ -440,7 +443,7 @@ class _FewRowsWriter(NumberedCode):
             yield from self._parts(L, load(L, dtypes.float32, location, None))
 
     def _numbers(self, term: str, count: int) -> Iterator[Value]:
-        """Elements of the matrix for neighbouring terms of the chain of this thread."""
+        """Elements of the matrix for neighbouring terms of this thread's chain."""
         strip = self.strip
         if strip.along:
             L = self.L if count == 1 else self.wide_right
@@ -456,7 +459,7 @@ class _FewRowsWriter(NumberedCode):
             yield from self._parts(L, Value(L, found.name, dtypes.float32))
 
     def _parts(self, L: Lanes, value: Value) -> Sequence[Value]:
-        """The lanes of a vector."""
+        """The lanes of a vector, as single values."""
         if L.width == 1:
             return [Value(self.L, value.name, dtypes.float32)]
         type_ = L.type_of(dtypes.float32)
@@ -464,7 +467,7 @@ class _FewRowsWriter(NumberedCode):
         return [Value(self.L, name, dtypes.float32) for name in names]
 
     def _end_chain(self) -> None:
-        """Put the sums of the chain of this thread where blocks are added up."""
+        """Store the sums of this thread's chain to shared memory, where blocks are added up."""
         strip = self.strip
         block = self.add(self.add(self.multiply(self.warp_number, strip.blocks), self.own_block), 1)
         for row, total in enumerate(self.totals):
@@ -473,7 +476,7 @@ class _FewRowsWriter(NumberedCode):
             self.e.store("float", self.e.load("float", total), self.moved(self.sums, index, "float"))
 
     def _fold(self, product: _Product, left: str, first: str) -> None:
-        """Add the sums of blocks to the results so far, in order, and store them."""
+        """Add the sums of blocks, in order, to the results so far, and store the results."""
         strip, size = self.strip, self.strip.results
         with self.e.loop(self.position, str(size), self.threads) as element:
             inside, row = self._cut(element, strip.columns)

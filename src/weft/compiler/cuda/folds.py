@@ -1,7 +1,7 @@
 """Kernels that only fold long rows: four threads do a chunk, and each reads four lanes at once.
 
-The sixteen lanes of a chunk are four in each of four threads. What the chunks come to is left in shared memory, where
-teams of sixteen threads fold it.
+Each of the four threads has four of the sixteen lanes of a chunk. The totals of chunks are written to shared memory,
+where teams of sixteen threads fold them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
 
 TOTALS_TOGETHER = 8
-"""Totals that a thread reads from shared memory before it joins them."""
+"""How many totals a thread reads from shared memory before it joins them."""
 
 
 class FoldsWriter(ThreadWriter):
-    """A block does a row."""
+    """Writes a kernel in which each block does a row."""
 
     most_together = FOLDS_TOGETHER
 
@@ -35,10 +35,10 @@ class FoldsWriter(ThreadWriter):
         super().__init__(kernel, schedule, schedule.lanes)
         self.aligned = False
         self.totals: dict[Accumulator | OrderedFold, Running] = {}
-        """What the chunks joined so far come to."""
+        """For each state, the total of the chunks that were joined so far."""
 
     def folds_chunks(self, instruction: Instruction) -> bool:
-        """Their totals are not joined one after the other."""
+        """Always false, because totals are joined here, not one after the other."""
         return False
 
     def _begin_threads(self) -> None:
@@ -69,7 +69,7 @@ class FoldsWriter(ThreadWriter):
                 state.begin()
         synchronize_block(e)
         self._join_totals(chunks, memory)
-        synchronize_block(e)  # before totals are written again
+        synchronize_block(e)  # before totals are overwritten
 
     def _fold_chunk(self, chunk: str, aligned: str, current: Pass, reductions: Reductions) -> None:
         e = self.e
@@ -90,11 +90,11 @@ class FoldsWriter(ThreadWriter):
         self.mask = None
 
     def _at_lanes(self, index: str, whole: bool) -> None:
-        """The lanes of this thread, which are all there."""
+        """Select the lanes of this thread, all of which exist."""
         self.lane_index = index
 
     def _all_aligned(self) -> str:
-        """Whether the lanes of this thread are aligned in memory, for all loads of them together."""
+        """Whether the lanes of this thread are aligned in memory, in all loads."""
         e, holds = self.e, "true"
         for position, instruction in enumerate(self.kernel.instructions):
             if is_ahead(instruction):
@@ -114,7 +114,7 @@ class FoldsWriter(ThreadWriter):
         return location
 
     def _memory(self, state: Accumulator) -> list[str]:
-        """Pointers to shared memory for the totals of all chunks, one for each accumulator."""
+        """Pointers to shared memory for the totals of all chunks, one pointer for each part of a state."""
         pointers = []
         for dtype, _ in state.identity:
             name, size = f"@weft.{self.e.fresh('totals')}", self.schedule.chunks * register_bytes(dtype)
@@ -126,7 +126,8 @@ class FoldsWriter(ThreadWriter):
         return self.e.assign(f"getelementptr {REGISTER_TYPES[like.dtype]}, ptr {pointer}, i64 {index}")
 
     def _folded(self, values: tuple[Value, ...], merge: Merge) -> tuple[Value, ...]:
-        """All lanes of a chunk joined, the lower half with the upper one until one is left: in the first thread."""
+        """The fold of all lanes of a chunk, in its first thread: the upper half is merged with the lower until one is
+        left."""
         distance = self.few.count // 2
         number = self.e.assign(f"trunc i64 {self.few.number} to i32")
         while distance:
@@ -143,20 +144,20 @@ class FoldsWriter(ThreadWriter):
         return self.e.assign(f"extractelement {self.vector.type_of(value.dtype)} {value.name}, i32 {number}")
 
     def _of_lanes(self, lanes: Sequence[str], like: Value) -> Value:
-        """A value of lanes that are registers."""
+        """A value of several lanes from their registers."""
         name, type_ = "poison", self.vector.type_of(like.dtype)
         for number, lane in enumerate(lanes):
             name = self.e.assign(f"insertelement {type_} {name}, {REGISTER_TYPES[like.dtype]} {lane}, i32 {number}")
         return Value(self.vector, name, like.dtype)
 
     def _of_thread(self, value: Value, source: str) -> Value:
-        """The lanes of another thread."""
+        """The lanes that another thread has."""
         type_ = REGISTER_TYPES[value.dtype]
         lanes = [self.few.taken(self._lane(value, number), type_, source) for number in range(self.width)]
         return self._of_lanes(lanes, value)
 
     def _turned(self, value: Value, distance: int) -> Value:
-        """Each lane from the one that is so far behind it."""
+        """Lanes rotated by ``distance`` towards the front."""
         return self._of_lanes([self._lane(value, (n + distance) % self.width) for n in range(self.width)], value)
 
     def _join_totals(self, chunks: str, memory: dict[Accumulator, list[str]]) -> None:
@@ -183,7 +184,8 @@ class FoldsWriter(ThreadWriter):
         return state.finished(self.scalar, values, instruction)
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What a row has one of is stored by the first thread, when all have read what was there."""
+        """A value that a row has only one of is stored by the first thread, after all threads have read what it
+        overwrites."""
         synchronize_block(self.e)
         with self.e.when(self.leads):
             super()._store(position, instruction)

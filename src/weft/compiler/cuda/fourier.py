@@ -1,4 +1,4 @@
-"""Fourier transforms on NVIDIA GPUs, by cuFFT."""
+"""Fourier transforms on NVIDIA GPUs, computed by cuFFT."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from weft.runtime.cuda import cufft
 from weft.runtime.cuda.cufft import TransformKind, Transforms
 
 _MOST_CALLS = 8
-"""An axis between others is transformed where it lies if that takes so many calls of cuFFT at most; else it is moved
-behind them, which takes two copies."""
+"""An axis that is not the last one is transformed in place if that takes at most so many calls of cuFFT. Else it is
+moved to the end, which takes two copies."""
 
 
 def _step(call: RoutineCall) -> RoutineStep:
@@ -65,8 +65,8 @@ def _replaced(node: Node, machine: Any, kind: TransformKind, inverse: bool) -> S
 
 
 def _plain(x: Node) -> tuple[Node, tuple[int, ...], list[Array]]:
-    """What an operand is made of by exchanging axes and by factors of other transforms, which may as well be done
-    later; the order of the axes, and the factors."""
+    """An operand without exchanges of axes and without factors of other transforms, both of which can be applied later;
+    the order of the axes, and the factors."""
     order, factors = tuple(range(x.ndim)), []
     while True:
         if x in _factors:
@@ -79,7 +79,7 @@ def _plain(x: Node) -> tuple[Node, tuple[int, ...], list[Array]]:
 
 
 _factors: weakref.WeakKeyDictionary[Node, Array] = weakref.WeakKeyDictionary()
-"""Of transforms, and of what is made of them by exchanging axes."""
+"""For each product of a transform and its factor, the factor."""
 
 
 def _scaled(x: Array, factors: Sequence[Array]) -> Array:
@@ -92,7 +92,8 @@ def _scaled(x: Array, factors: Sequence[Array]) -> Array:
 
 
 def _with_real_ends(x: Array, axis: int, length: int) -> Array:
-    """The first half of a transform, real where a number stands for itself: cuFFT is not right about others."""
+    """The first half of a transform, made real where a number is its own conjugate: cuFFT gives wrong results
+    otherwise."""
     shape = x.node.shape
     index = p.iota(shape=shape, axis=axis, dtype=dtypes.int32)
     ends = [0, length // 2] if length % 2 == 0 else [0]
@@ -102,7 +103,7 @@ def _with_real_ends(x: Array, axis: int, length: int) -> Array:
 
 
 def _scale(length: int, roots: int) -> Array:
-    """What transforms are multiplied by that are divided by ``roots`` square roots of their length."""
+    """The factor of transforms that are divided by ``roots`` square roots of their length."""
     divisor = wrap(p.planned_number(length, dtypes.float32))
     if roots == 1:
         divisor = p.sqrt(divisor)
@@ -114,7 +115,7 @@ def _never(call: RoutineCall) -> RoutineStep:
 
 
 def _transformed(machine: Any, kind: TransformKind, x: Array, axis: int, length: int, inverse: bool) -> Array:
-    """The transforms along an axis, without a factor."""
+    """The transforms along an axis, without the factor."""
     shape = x.node.shape
     outer, inner, last = prod(shape[:axis]), prod(shape[axis + 1 :]), len(shape) - 1
     transforms = Transforms(kind, outer, length, inner)

@@ -1,9 +1,8 @@
-"""What a program needed of NVIDIA's libraries last time, made ready on threads while it starts.
+"""Prepares, on threads while a program starts, what it needed of NVIDIA's libraries the last time it ran.
 
-To load cuBLASLt and cuDNN, to have the first one begin, and to have the second one choose how it computes, takes some
-tenths of a second of native code, in which this process can make arrays and trace functions. What was needed is on
-disk, by the program's name. It is a hint: what is not made ready is made when it is needed, and errors are told to who
-needs it then.
+Loading cuBLASLt and cuDNN, initialising cuBLASLt, and letting cuDNN choose how it computes take some tenths of a second
+of native code. Meanwhile the process can make arrays and trace functions. What a program needed is on disk, under its
+name. It is a hint: what is not prepared is made when it is needed, and errors are raised there.
 """
 
 from __future__ import annotations
@@ -23,20 +22,19 @@ from weft.errors import EvaluationError
 from weft.runtime.disk_cache import DiskCache
 
 _MOST = 32
-"""So many needs of a program are cached."""
+"""The most needs that are cached for a program."""
 
 
 class NeededLibrary(NamedTuple):
-    """How what is needed of a library is made ready: it is loaded, and then, when the card is used, each need is
-    made."""
+    """How a library is prepared: ``load`` loads it and, once the card is used, ``make`` makes each need."""
 
     load: Callable[[], object]
     make: Callable[[str], object]
 
 
 class HeadStart:
-    """Notes what is needed of ``libraries``, as texts, and makes ready what the program needed last time. Each library
-    has a thread."""
+    """Records what is needed of ``libraries``, as texts, and prepares what the program needed last time, with a thread
+    for each library."""
 
     def __init__(self, target: str, libraries: dict[str, NeededLibrary]) -> None:
         self._target, self._libraries = target, libraries
@@ -45,7 +43,7 @@ class HeadStart:
         self._is_loading = False
 
     def note(self, library: str, need: str) -> None:
-        """Something is needed. If it was not expected, this is cached for the next process, with all others."""
+        """Record a need. If it was not known from last time, all needs are cached for the next process."""
         noted = self._noted.setdefault(library, [])
         if need in noted or sum(map(len, self._noted.values())) >= _MOST:
             return
@@ -55,13 +53,13 @@ class HeadStart:
             disk.put(key, json.dumps(self._noted).encode())
 
     def load(self) -> None:
-        """Load libraries, unless that has begun: the card will be used."""
+        """Begin to load libraries, unless that was done: the card is going to be used."""
         if not self._is_loading:
             self._is_loading = True
             _on_a_thread(self._load_all)
 
     def make(self) -> None:
-        """Make everything ready: the card is used."""
+        """Begin to prepare everything: the card is in use."""
         for library in self._libraries:
             _on_a_thread(partial(self._make_all, library))
 
@@ -84,7 +82,7 @@ class HeadStart:
         return self._expected
 
     def _place(self) -> tuple[DiskCache | None, bytes | None]:
-        """The disk cache and the key there; None for what there is not."""
+        """The disk cache, and the key in it; None for each that does not exist."""
         disk, program = loading.disk_of_plans(), _name_of_program()
         if disk is None or program is None:
             return None, None
@@ -95,13 +93,13 @@ class HeadStart:
 
 def _on_a_thread(work: Callable[[], None]) -> None:
     thread = ThreadPoolExecutor(1, "weft head start")
-    with suppress(RuntimeError):  # there are too many threads, or the process is about to end
+    with suppress(RuntimeError):  # there are too many threads, or the interpreter is ending
         thread.submit(work)
     thread.shutdown(wait=False)
 
 
 def _name_of_program() -> str | None:
-    """The module or the file that is run; None if it is neither, as in a shell."""
+    """The module or the file that runs as the program; None if there is neither, as in a shell."""
     main: Any = sys.modules.get("__main__")
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:

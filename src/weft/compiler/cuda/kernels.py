@@ -19,9 +19,9 @@ _NAME = "kernel"
 
 @dataclass(frozen=True, slots=True)
 class RoutineCode:
-    """The code of a routine's step on every target of CUDA: ``source`` says in full what it is made of, ``write`` gives
-    its LLVM IR with an entry of that name, which takes what `CudaCode` says. A block has so many bytes of ``shared``
-    memory besides what the IR declares."""
+    """The code of a routine's step for every target of CUDA. ``source`` is all that it depends on; ``write`` gives its
+    LLVM IR with an entry of a given name, whose parameters are those of `CudaCode`. Blocks have ``shared`` bytes of
+    shared memory besides those that the IR declares."""
 
     source: str
     write: Callable[[str], str] = field(compare=False)
@@ -36,14 +36,14 @@ class RoutineCode:
 
 
 def load_routine(code: RoutineCode, architecture: str) -> CudaCode:
-    """The code of a routine's step, found on disk or generated."""
+    """The code of a routine's step, from the disk cache or generated."""
     ptx = loading.ptx(code.source, code.text, architecture, title=code.title)
-    # Other programs use the code, too, so it holds plain numbers.
+    # Plans of other programs contain the code too, so it must have no open numbers.
     return CudaCode(ptx, _NAME, int(code.threads), int(code.shared), title=code.title)
 
 
 def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -> CudaCode:
-    """The code of a kernel, found on disk or generated. ``text`` describes kernel and schedule."""
+    """The code of a kernel, from the disk cache or generated. ``text`` describes kernel and schedule."""
 
     def generate() -> str:
         counters.generated += 1
@@ -58,14 +58,15 @@ def load(kernel: Kernel, schedule: CudaSchedule, text: str, architecture: str) -
     lasting = OWN.issuperset(kernel.primitives)
     title = ", ".join([i.primitive.name for i in kernel.instructions if i.primitive is not None]) or "copy"
     ptx = loading.ptx(text, generate, architecture, lasting=lasting, title=title)
-    # Other programs use the code, too, so it holds plain numbers.
+    # Plans of other programs contain the code too, so it must have no open numbers.
     threads, shared, cluster = int(schedule.threads), int(schedule.shared_bytes(kernel)), int(schedule.cluster)
-    queue = not kernel.sweeps  # what is swept takes long, whoever comes first
+    queue = not kernel.sweeps  # sweeps take long, so it makes no difference which blocks run at one time
     return CudaCode(ptx, _NAME, threads, shared, title, cluster, queue, copied_by(kernel, schedule))
 
 
 def copied_by(kernel: Kernel, schedule: Schedule) -> CopyPlaces | None:
-    """Which of its numbers say whether a kernel has nothing to do, if it is a copy."""
+    """For a kernel that copies, the positions of the numbers that say whether it would copy elements to where they
+    are."""
     copied = copied_numbers(kernel)
     if copied is None:
         return None

@@ -1,4 +1,4 @@
-"""Nodes that stand for a work of a library in graphs that are planned."""
+"""Nodes for works of libraries in planned graphs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Results = Sequence[tuple[Shape, Dtype]]
 
 
 class LibraryOperation(Several):
-    """Computed by a library, of inputs and into results that lie in row-major order.
+    """A work of a library. Inputs and results are in row-major order.
 
     A node says what the ``work`` is, shapes and dtypes of the ``results``, the bytes of ``scratch`` memory, and how
-    many scalar operations (``arithmetic``) it takes; a library may have ``more`` parameters. ``names`` are singular and
-    plural of what a call is, and ``step`` makes the step of a call.
+    many scalar operations (``arithmetic``) it takes. A library may have ``more`` parameters. ``names`` are singular and
+    plural of a call's name, and ``step`` makes the step of a call.
     """
 
     parameters: tuple[str, ...] = ("work", "results", "scratch", "arithmetic")
@@ -45,8 +45,8 @@ class LibraryOperation(Several):
         return self.results_of(Node(self, tuple(inputs), values, *results[0], None))
 
     def results_of(self, node: Node) -> list[Node]:
-        """The nodes for the results of a node of this operation: those that there are already, for a graph has one for
-        each."""
+        """The nodes for the results of a node of this operation. They exist already: a graph has one for each
+        result."""
         known = [reference() for reference in self._results.get(node, ())] or [None] * len(node.keywords["results"])
         found = [result_of(node, number) if one is None else one for number, one in enumerate(known)]
         self._results[node] = [weakref.ref(one) for one in found]

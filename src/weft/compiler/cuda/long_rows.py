@@ -1,7 +1,7 @@
-"""Kernels whose rows are done by a block each, or by a cluster of blocks that read each other's shared memory.
+"""Kernels in which each row is done by a block, or by a cluster of blocks that access each other's shared memory.
 
-Teams of sixteen threads take the chunks of a row in turn and fold each by itself. What the chunks come to is put into
-the shared memory of every block. From there each team folds it, so that all threads have the result.
+Teams of sixteen threads take the chunks of a row in turn, and fold each one. The totals of chunks are written to the
+shared memory of every block of the cluster. There each team folds all of them, so that all threads have the result.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from weft.compiler.passes import Pass
 TOTALS = "@weft.totals"
 
 TOTALS_TOGETHER = 8
-"""Totals that a thread reads from shared memory before it joins them."""
+"""How many totals a thread reads from shared memory before it joins them."""
 
 _Pointers = dict[Accumulator, list[str]]
-"""Pointers to where the totals of states are, one for each part."""
+"""Pointers to the totals of states, one for each part."""
 
 
 class LongRowsWriter(SavingWriter):
-    """A thread has the same lanes in each pass."""
+    """Writes such a kernel. A thread has the same lanes in each pass."""
 
     team: Team
 
@@ -42,14 +42,14 @@ class LongRowsWriter(SavingWriter):
         self.totals_bytes = 0
         self.has_met = False
         self.read_since = False
-        """Whether a thread may read memory that others have not waited for."""
+        """Whether threads have read memory since they last waited for each other."""
         operations = [{kernel.instructions[root].operation for root in current.roots} for current in self.passes]
         self.folds_once = sum("reduce" in found for found in operations) == 1
         self.saved_before = "0"
-        """What has to be added to a lane to find its index among the saved ones."""
+        """The number that is added to a lane to get its index among the saved ones."""
 
     def folds_chunks(self, instruction: Instruction) -> bool:
-        """Also where it makes no difference: so the threads of a row need nothing of each other before its end."""
+        """Always true, so that the threads of a row need nothing from each other before its end."""
         return True
 
     def _begin_threads(self) -> None:
@@ -64,7 +64,7 @@ class LongRowsWriter(SavingWriter):
             self.e.call("llvm.nvvm.barrier.cluster.arrive.aligned", "void", [])
 
     def _synchronize(self) -> None:
-        """Wait for all threads of the row; what they wrote to memory is seen."""
+        """Wait for all threads of the row, and see what they wrote to memory."""
         (synchronize_cluster if self.schedule.cluster > 1 else synchronize_block)(self.e)
         self.read_since = False
 
@@ -100,10 +100,10 @@ class LongRowsWriter(SavingWriter):
             self._synchronize()
             self._join_totals(chunks, pointers)
             if self.folds_once:
-                self._synchronize()  # before totals are written again: those of other passes have memory of their own
+                self._synchronize()  # before totals are overwritten; with several folds, each pass has its own memory
 
     def _meet_others(self) -> None:
-        """Wait until the other blocks of the cluster are there, once: nothing is written to their memory before."""
+        """Wait once until all blocks of the cluster have started: their memory must not be written before."""
         if self.has_met or self.schedule.cluster == 1:
             return
         self.has_met = True
@@ -112,7 +112,7 @@ class LongRowsWriter(SavingWriter):
 
     @contextmanager
     def _chunks(self, count: str) -> Iterator[str]:
-        """The chunks of this team, one after the other; one if a thread has all its elements at once."""
+        """The chunks of this team, one by one; a single one if a thread has all its elements at once."""
         if self.schedule.turns:
             yield self.first_chunk
             return
@@ -121,7 +121,7 @@ class LongRowsWriter(SavingWriter):
             yield chunk
 
     def _enter_chunk(self, chunk: str) -> tuple[str, str]:
-        """The first lane of this thread in a chunk, and where the chunk ends."""
+        """The first lane of this thread in a chunk, and the end of the chunk."""
         e = self.e
         first = e.assign(f"mul i64 {chunk}, {CHUNK}")
         saved = e.assign(f"mul i64 {e.assign(f'udiv i64 {chunk}, {self.schedule.cluster}')}, {saved_row(CHUNK)}")
@@ -148,11 +148,11 @@ class LongRowsWriter(SavingWriter):
             self._in_turns(start, stop, self.team.count, LOADED_TOGETHER, body)
 
     def _at_lane(self, index: str, whole: bool) -> None:
-        """The lane of this thread, which is there."""
+        """Select the lane of this thread, which exists."""
         self.lane_index = index
 
     def _pointers_of_totals(self, states: Sequence[Accumulator]) -> _Pointers:
-        """Where in shared memory the totals of all chunks are."""
+        """Pointers to the totals of all chunks in shared memory."""
         count, before = self.schedule.chunks, self.totals_bytes
         parts = [
             (register_bytes(dtype), state, part) for state in states for part, (dtype, _) in enumerate(state.identity)
@@ -164,13 +164,13 @@ class LongRowsWriter(SavingWriter):
         memory = self.e.assign(f"addrspacecast ptr addrspace(3) {TOTALS} to ptr")
         memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {before}")
         pointers: _Pointers = {state: [""] * len(state.identity) for state in states}
-        for bytes_, state, part in sorted(parts, key=itemgetter(0), reverse=True):  # so that all are aligned
+        for bytes_, state, part in sorted(parts, key=itemgetter(0), reverse=True):  # large ones first: all are aligned
             pointers[state][part] = memory
             memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {bytes_ * count}")
         return pointers
 
     def _put(self, parts: Sequence[Value], pointers: Sequence[str], chunk: str) -> None:
-        """Write the total of a chunk to the memory of each block of the cluster: each by another thread."""
+        """Write the total of a chunk to the memory of each block of the cluster, each with another thread."""
         e, cluster = self.e, self.schedule.cluster
         with e.when(e.assign(f"icmp slt i64 {self.team.number}, {cluster}")):
             for part, pointer in zip(parts, pointers, strict=True):
@@ -200,8 +200,8 @@ class LongRowsWriter(SavingWriter):
         self._in_turns(self.team.number, chunks, self.team.count, TOTALS_TOGETHER, join)
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What a row has one of is stored by the first thread, when all have read what was there: it may be stored in
-        the memory of what was loaded."""
+        """A value that a row has only one of is stored by the first thread, after all threads have read: it may
+        overwrite memory that was loaded."""
         if instruction.varying:
             super()._store(position, instruction)
             return

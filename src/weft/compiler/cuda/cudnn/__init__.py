@@ -1,1 +1,1 @@
-"""What cuDNN computes on NVIDIA's cards, instead of what operations expand to."""
+"""Operations that cuDNN computes on NVIDIA's cards, in place of what they expand to."""

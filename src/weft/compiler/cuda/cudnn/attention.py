@@ -1,6 +1,6 @@
-"""Attention in half precision by cuDNN, and its cotangents.
+"""Attention in half precision, and its cotangents, by cuDNN.
 
-cuDNN rounds the weights of keys and the cotangents of scores to half precision before it multiplies them.
+cuDNN rounds the weights of keys, and the cotangents of scores, to half precision before it multiplies them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ _gradients = CudnnOperation("attention_gradients", _NAMES)
 OPERATIONS = (_value, _gradients)
 
 FEW_QUERIES = 8
-"""So many are not worth a plan of cuDNN for each number of keys, which grows with each token that is generated."""
+"""With at most so many queries cuDNN is not used: it would need a plan for each number of keys, and that grows with
+each token that is generated."""
 _HALVES = (dtypes.float16, dtypes.bfloat16)
 _MOST_FEATURES = 256
-"""Of a query, key or value."""
+"""The most features of a query, key or value."""
 _MULTIPLE = 8
-"""Features are so many, or a multiple of that; and so far apart are rows of them, as cuDNN reads 16 bytes at once."""
+"""Features, and the distances of their rows, are multiples of this, because cuDNN reads 16 bytes at once."""
 MOST_UNREAD = 4
-"""An operand is read where it is a part of something so many times its size, as queries, keys and values often are that
-one product has made."""
+"""An operand is read in place if the array that it is a view of has at most so many times its size. Queries, keys and
+values are often parts of the result of one product."""
 _MOST_SCORES = 1 << 28
-"""Gradients are computed for as many examples and heads at once as have so many scores, which are kept."""
+"""The scores of gradients are stored, so examples and heads are divided into parts with at most so many scores."""
 
 
 class _Operand(NamedTuple):
-    """What several heads have: ``node`` is ``(B, heads, positions, features)``, or ``(B, positions, heads, features)``
-    if ``turned``. It is read from the memory of a ``base``, of which it may be a view, ``offset`` elements behind its
-    first one."""
+    """Queries, keys or values: ``node`` is ``(B, heads, positions, features)``, or ``(B, positions, heads, features)``
+    if ``turned``. They are read from the memory of ``base``, of which they may be a view, from ``offset`` elements
+    on."""
 
     node: Node
     turned: bool
@@ -54,12 +55,12 @@ class _Operand(NamedTuple):
 
     @classmethod
     def alone(cls, node: Node, turned: bool) -> _Operand:
-        """One with memory of its own."""
+        """An operand with memory of its own."""
         return cls(node, turned, node, _heads_of(node, turned), 0)
 
     @property
     def heads(self) -> Heads:
-        """How results lie in memory that are like it."""
+        """The layout of a result that is like this operand."""
         return _heads_of(self.node, self.turned)
 
     @property
@@ -67,15 +68,15 @@ class _Operand(NamedTuple):
         return self.offset * self.node.dtype.size
 
     def like(self, batch: int, heads: int, positions: int, features: int) -> Heads:
-        """Other heads that lie in memory in this order."""
+        """The layout of other heads in the same order."""
         return _lying(batch, heads, positions, features, self.turned)
 
     def shape_of(self, batch: int, heads: int, positions: int, features: int) -> Shape:
-        """The shape in memory."""
+        """The shape in memory, for axes in the same order."""
         return (batch, *((positions, heads) if self.turned else (heads, positions)), features)
 
     def back(self, result: Node, shape: Shape) -> Array:
-        """A result that lies in memory as this does, with the axes of an input."""
+        """A result in the order of this operand, with the axes and the shape of an input."""
         x = wrap(result)
         return p.reshape(p.transpose(x, axes=(0, 2, 1, 3)) if self.turned else x, shape=shape)
 
@@ -86,15 +87,15 @@ def _heads_of(node: Node, turned: bool) -> Heads:
 
 
 def _lying(batch: int, heads: int, positions: int, features: int, turned: bool) -> Heads:
-    """Heads without gaps in memory, in one of two orders."""
+    """The layout of heads without gaps in memory, in one of two orders."""
     first, second = (positions, heads) if turned else (heads, positions)
     outer, far, near, last = row_major((batch, first, second, features))
     return Heads(batch, heads, positions, features, (outer, *((near, far) if turned else (far, near)), last))
 
 
 class _Problem(NamedTuple):
-    """Attention as cuDNN knows it: queries, keys and values of half precision, the factor of scores, what is added to
-    them, and whether it is causal."""
+    """Attention as cuDNN computes it: queries, keys and values in half precision, the factor of scores, what is added
+    to them, and whether it is causal."""
 
     q: _Operand
     k: _Operand
@@ -113,7 +114,7 @@ class _Problem(NamedTuple):
 
     @property
     def apart(self) -> _Problem:
-        """The same with memory of its own for each operand."""
+        """The same problem with memory of its own for each operand."""
         q, k, v = [_Operand.alone(x.node, x.turned) for x in (self.q, self.k, self.v)]
         return self._replace(q=q, k=k, v=v)
 
@@ -124,7 +125,7 @@ class _Problem(NamedTuple):
 
     @property
     def sums(self) -> Heads:
-        """The logarithms of sums."""
+        """The layout of the logarithms of sums, one for each query."""
         batch, heads, positions, _ = self.q.heads.shape
         return Heads(batch, heads, positions, 1, row_major((batch, heads, positions, 1)))
 
@@ -140,7 +141,8 @@ class _Problem(NamedTuple):
         return scores * (k.features + v.features) // (2 if self.causal else 1)
 
     def value(self, machine: Any) -> list[Node] | None:
-        """The weighted means, and the logarithm of the sum of powers of e for each query."""
+        """Nodes for the weighted means, and for the logarithm of the sum of exponentials of the scores of each
+        query."""
         result, sums = self.result, self.sums
         work = value_work(self.dtype, *self.read, result, sums, self.mask)
         results = [(self.q.shape_of(*result.shape), self.dtype), (sums.shape, dtypes.float32)]
@@ -150,7 +152,7 @@ class _Problem(NamedTuple):
         return _value.results(machine, work, inputs, results, 2 * self.multiplications, offsets)
 
     def gradients(self, machine: Any, known: Sequence[Node], cotangent: _Operand) -> list[Node] | None:
-        """The cotangents of queries, keys and values; ``known`` is what `value` gives."""
+        """Nodes for the cotangents of queries, keys and values; ``known`` are the results of `value`."""
         parts = parts_of(self.q.heads, self.k.heads, _MOST_SCORES)
         if parts is None:
             return None
@@ -182,7 +184,7 @@ def _attention(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _multiplied(a: Array, b: Array) -> Array:
-    """Products of half precision in float32."""
+    """The product of half-precision matrices, in float32."""
     half = p.matmul(a, b).node
     return wrap(Node(half.primitive, half.inputs, half.params, half.shape, dtypes.float32, None))
 
@@ -193,7 +195,7 @@ def _attention_gradients(node: Node, machine: Any) -> Sequence[Node] | None:
     *given, output, cotangent = node.inputs
     problem = _problem(given, mask, sinks)
     if problem is None or problem.added is not None:
-        return in_parts(node)  # the weights of a query that sees no key cannot be made of the logarithm of their sum
+        return in_parts(node)  # for a query that sees no key, the logarithm of the sum does not give the weights
     known = _computed(output) or problem.value(machine) or problem.apart.value(machine)
     if known is None:
         return in_parts(node)
@@ -208,7 +210,7 @@ def _attention_gradients(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _computed(output: Node) -> list[Node] | None:
-    """What cuDNN gives where it computes the output of an attention; None if it does not."""
+    """The results of cuDNN if it computes the output of this attention; None if it does not."""
     found = p.before_conversion(output)
     while p.is_view(found):
         found = found.inputs[0]
@@ -218,14 +220,14 @@ def _computed(output: Node) -> list[Node] | None:
 
 
 def _problem(inputs: Sequence[Node], mask: str, sinks: bool) -> _Problem | None:
-    """What cuDNN is asked for; None if it does not know such attention."""
+    """The problem for cuDNN; None if it cannot compute such attention."""
     q, k, v, scale, *more = inputs
     if sinks or q.dtype not in _HALVES:
         return None
     queries, keys, values = (_operand(x) for x in (q, k, v))
     sizes = [one.read for one in (queries, keys, values)]
     if not all(map(_is_known, sizes)) or (mask == "causal" and sizes[0].positions > sizes[1].positions):
-        return None  # a query that sees no key sees all alike, for cuDNN none
+        return None  # a query that sees no key has equal weights for all keys; in cuDNN it has none
     added = None if mask in ("none", "causal") else _added(more[: MASKS[mask]], sizes[0], sizes[1], q.dtype)
     return _Problem(queries, keys, values, scale, added, mask == "causal")
 
@@ -235,7 +237,7 @@ def _is_known(x: Heads) -> bool:
 
 
 def _operand(x: Node) -> _Operand:
-    """``(B, M, positions, D)`` or ``(B, M, G, positions, D)`` as it is in memory."""
+    """An input ``(B, M, positions, D)`` or ``(B, M, G, positions, D)`` as an operand."""
     if x.ndim == 5:
         batch, *shared, positions, features = x.shape
         shape = (batch, shared[0] * shared[1], positions, features)
@@ -247,8 +249,8 @@ def _operand(x: Node) -> _Operand:
 
 
 def _within(x: Node, alone: _Operand) -> _Operand | None:
-    """An operand as it lies in the memory of what it is a view of; None if cuDNN could not read it there, or if far
-    more would be in memory than is read."""
+    """The operand read in the memory of the array that it is a view of; None if cuDNN cannot read it there, or if that
+    array is much larger."""
     base, views = x, []
     while p.is_view(base) and base.dtype is x.dtype:
         views.append(base)
@@ -270,8 +272,8 @@ def _within(x: Node, alone: _Operand) -> _Operand | None:
 
 
 def _added(more: Sequence[Node], q: Heads, k: Heads, dtype: Dtype) -> Node:
-    """What is added to scores: ``(B or 1, heads or 1, T, S)``. It is so low where a key is hidden that nothing of the
-    score is left, and finite, for a query that sees no key sees all alike."""
+    """What is added to scores: ``(B or 1, heads or 1, T, S)``. For a hidden key it is so low that the score makes no
+    difference, but finite, because a query that sees no key has equal weights for all keys."""
     mask = wrap(more[0])
     batch, *shared, _, _ = mask.node.shape
     heads = 1 if max(shared) == 1 else q.heads
@@ -287,6 +289,6 @@ def _added(more: Sequence[Node], q: Heads, k: Heads, dtype: Dtype) -> Node:
 
 
 def _narrow(x: Node, dtype: Dtype) -> Node:
-    """What was converted from half precision, or would have been if the conversion were known."""
+    """The half-precision value that ``x`` was converted from; or ``x`` converted to it."""
     found = p.before_conversion(x)
     return found if found.dtype is dtype else p.cast(wrap(x), dtype=dtype).node

@@ -1,4 +1,4 @@
-"""Graphs of attention as cuDNN recognises them: each operation and its place are a part of the pattern."""
+"""Graphs of attention as cuDNN recognises them. It matches a pattern: the operations and their order must be these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.runtime.cuda.cudnn.plans import CudnnWork
 
 
 class Heads(NamedTuple):
-    """What several heads have for each position, and how far apart that is in memory, in elements."""
+    """The layout of heads: the extents, and the strides in elements."""
 
     batch: int
     heads: int
@@ -28,25 +28,25 @@ class Heads(NamedTuple):
 
 
 class Mask(NamedTuple):
-    """What masks scores: something that is added, of a dtype, a shape and strides, or causality."""
+    """How scores are masked: the dtype, shape and strides of what is added to them, and whether attention is causal."""
 
     added: tuple[Dtype, Shape, Shape] | None
     causal: bool
 
 
 class _AttentionDraft(GraphDraft):
-    """What both graphs have in common."""
+    """Shared by both graphs."""
 
     def heads(self, dtype: Dtype, x: Heads) -> DescriptorContent:
         return self.in_memory(dtype, x.shape, x.strides)
 
     def columns(self, dtype: Dtype, x: Heads) -> DescriptorContent:
-        """Heads whose last two axes have changed places."""
+        """Heads with their last two axes exchanged."""
         (*outer, rows, columns), (*steps, down, across) = x.shape, x.strides
         return self.in_memory(dtype, (*outer, columns, rows), (*steps, across, down))
 
     def number_of_each(self, shape: Shape) -> DescriptorContent:
-        """Numbers in float32 that are never in memory."""
+        """A float32 tensor that is never in memory."""
         return self.inside(dtypes.float32, shape)
 
     def factor(self) -> DescriptorContent:
@@ -64,7 +64,7 @@ class _AttentionDraft(GraphDraft):
         added: DescriptorContent | None,
         causal: bool,
     ) -> DescriptorContent:
-        """Scores, of which those of keys that are not seen become -inf."""
+        """Scores; those of hidden keys are -inf."""
         found = self.product(self.inside(dtypes.float32, full), q, k)
         found = self.pointwise(Pointwise.MULTIPLY, self.inside(dtypes.float32, full), found, scale)
         if added is not None:
@@ -87,7 +87,8 @@ class _AttentionDraft(GraphDraft):
 
 
 def value_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, result: Heads, sums: Heads, mask: Mask) -> CudnnWork:
-    """Queries, keys, values, the factor and perhaps what is added give means and the logarithms of sums."""
+    """The graph from queries, keys, values, the factor and what is added, if anything, to means and logarithms of
+    sums."""
     draft = _AttentionDraft()
     full, row = (*q.shape[:3], k.positions), (*q.shape[:3], 1)
     queries, keys, values = draft.heads(dtype, q), draft.columns(dtype, k), draft.heads(dtype, v)
@@ -106,8 +107,8 @@ def value_work(dtype: Dtype, q: Heads, k: Heads, v: Heads, result: Heads, sums: 
 
 
 class Known(NamedTuple):
-    """What the cotangents of attention are made of besides its inputs: its result, the cotangent of that, the
-    logarithms of sums."""
+    """What the cotangents of attention depend on besides its inputs: its result, the cotangent of that, the logarithms
+    of sums."""
 
     result: Heads
     cotangent: Heads
@@ -115,10 +116,11 @@ class Known(NamedTuple):
 
 
 def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], known: Known, mask: Mask) -> CudnnWork:
-    """Queries, keys and values, which are ``given``, what is ``known``, the factor and perhaps what is added give the
-    cotangents that are ``made`` of the first three, and the means of those of weights.
+    """The graph from queries, keys and values (``given``), what is ``known``, the factor and what is added, if
+    anything, to the cotangents of the first three (``made``) and the mean cotangent of the weights of each query.
 
-    The cotangents of scores are stored in scratch memory: otherwise cuDNN adds up those of queries in an order that
+    The cotangents of scores are stored in scratch memory: otherwise cuDNN sums those of queries in an order that
+    differs from run to run.
     differs from run to run.
     """
     draft = _AttentionDraft()
@@ -134,13 +136,13 @@ def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], 
         return draft.pointwise(Pointwise.MULTIPLY, draft.number_of_each(shape), left, right)
 
     def by_keys(x: DescriptorContent) -> DescriptorContent:
-        """Transposed matrices, in half precision."""
+        """The transpose of each matrix, in half precision."""
         rows, columns = full[3], full[2]
         strides = (q.heads * rows * columns, rows * columns, 1, rows)
         return draft.reshape(draft.inside(dtype, (*full[:2], rows, columns), strides), x)
 
     def add_up(result: DescriptorContent, left: DescriptorContent, right: DescriptorContent, like: Heads) -> None:
-        """The product, summed over heads that share keys."""
+        """A product, summed over the heads that share keys."""
         if like.heads == q.heads:
             draft.product(result, left, right)
         else:
@@ -148,7 +150,7 @@ def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], 
             draft.reduce(ReduceOperator.SUM, result, each)
 
     of_weights = draft.product(draft.number_of_each(full), cotangents, values)
-    straight = draft.reshape(draft.inside(dtypes.float32, k.shape, k.strides), keys)  # read with these strides
+    straight = draft.reshape(draft.inside(dtypes.float32, k.shape, k.strides), keys)  # cuDNN requires these strides
     scores = draft.scores(queries, keys, full, scale, added, mask.causal)
     below = draft.pointwise(Pointwise.SUBTRACT, draft.number_of_each(full), scores, sums)
     weights = draft.pointwise(Pointwise.EXP, draft.number_of_each(full), below)

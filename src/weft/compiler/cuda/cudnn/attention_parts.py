@@ -1,4 +1,4 @@
-"""Attention of many heads in several calls of cuDNN, so that what it stores on the way fits memory."""
+"""Divides attention of many heads into several calls of cuDNN, so that its intermediate results fit the memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from weft.compiler.cuda.cudnn.attention_graphs import Heads
 
 Placed = tuple[Heads, int] | None
-"""Heads in memory, with the bytes of an element; None for what all parts have in common."""
+"""Heads in memory, and the bytes of an element; None for an operand that all parts share."""
 
 
 class AttentionParts(NamedTuple):
-    """Into how many parts the examples are cut, and into how many the heads."""
+    """Into how many parts examples and heads are divided."""
 
     of_batch: int
     of_heads: int
@@ -21,7 +21,7 @@ class AttentionParts(NamedTuple):
         return x._replace(batch=x.batch // self.of_batch, heads=x.heads // self.of_heads)
 
     def offsets(self, placed: Sequence[Placed]) -> list[list[int]]:
-        """For each part, how many bytes behind the first one what is in memory begins."""
+        """For each part, the distances in bytes of its operands from those of the first part."""
         parts = [(example, head) for example in range(self.of_batch) for head in range(self.of_heads)]
         return [[self._offset(x, *part) for x in placed] for part in parts]
 
@@ -34,7 +34,7 @@ class AttentionParts(NamedTuple):
 
 
 def parts_of(q: Heads, k: Heads, most: int) -> AttentionParts | None:
-    """Parts that have at most so many scores; None if one head of keys has more."""
+    """Parts that have at most ``most`` scores; None if the queries of one head of keys have more."""
     scores = q.positions * k.positions * (q.heads // k.heads)
     choices = [(n, 1) for n in _divisors(q.batch)] + [(q.batch, n) for n in _divisors(k.heads)]
     for of_batch, of_heads in choices:

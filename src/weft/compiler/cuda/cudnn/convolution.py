@@ -1,7 +1,8 @@
-"""Convolutions and the cotangents of their weights by cuDNN.
+"""Convolutions, and the cotangents of their weights, by cuDNN.
 
-A convolution whose array has zeros between its elements, or that reads weights backwards, is for cuDNN the cotangent of
-the array of another convolution, which is how the derivatives of convolutions look (`primitives/convolution.py`).
+cuDNN has no convolution of an array with zeros between its elements, or with reversed weights. But such a convolution
+is the cotangent of the array in another convolution, which cuDNN has. The derivatives of convolutions are of this kind
+(`primitives/convolution.py`).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from weft.runtime.cuda.cudnn.plans import ALWAYS_AVOIDED, CudnnWork, Note
 _DTYPES = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
 _MOST_AXES = 3
 _GROUPED = 4
-"""If there are several groups, each has a multiple of so many channels and outputs, or one."""
+"""With several groups, channels and outputs of each are multiples of this, or one."""
 
 _ROUNDED = frozenset({Note.TENSOR_CORE, Note.DOWN_CONVERT_INPUTS})
-"""Engines that round float32 to TF32."""
+"""Notes of engines that round float32 to TF32."""
 
 _NAMES = ("convolution", "convolutions")
 _forward = CudnnOperation("convolution", _NAMES)
@@ -38,8 +39,9 @@ OPERATIONS = (_forward, _for_array, _for_weights)
 
 
 class _Windows(NamedTuple):
-    """A convolution as cuDNN has it: an array ``(N, ..., C)``, weights ``(O, ..., C / groups)``, a result ``(N, ...,
-    O)``, and per axis how far windows are apart, zeros on both sides, and how far their elements are apart."""
+    """A convolution in cuDNN's terms: an array ``(N, ..., C)``, weights ``(O, ..., C / groups)``, a result ``(N, ...,
+    O)``, and for each axis the distance of windows, the zeros on both sides, and the distance of a window's
+    elements."""
 
     array: Shape
     weights: Shape
@@ -56,15 +58,15 @@ class _Windows(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it is one that cuDNN knows."""
+        """Whether cuDNN can compute it."""
         some = all(map(prod, (self.array, self.weights, self.result)))
         known = 1 <= len(self.strides) <= _MOST_AXES and self._has_known_groups
         return some and known and min(self.pads) >= 0 and self.counts == list(self.result[1:-1])
 
     @property
     def _has_known_groups(self) -> bool:
-        """Whether cuDNN is right about groups of channels of this size: with one output and two channels in each, for
-        example, cuDNN 9.19 leaves a part of the cotangent of the array unwritten."""
+        """Whether cuDNN computes groups of this size correctly. It does not, for example, with one output and two
+        channels in each group: cuDNN 9.19 then leaves a part of the cotangent of the array unwritten."""
         channels = self.weights[-1]
         groups = self.array[-1] // max(channels, 1)
         outputs = self.result[-1] // max(groups, 1)
@@ -75,7 +77,7 @@ class _Windows(NamedTuple):
         return 2 * prod(self.result) * prod(self.weights[1:])
 
     def work(self, kind: DescriptorKind, dtype: Dtype) -> CudnnWork:
-        """What cuDNN is asked for: of array, weights and result, one is computed of the two others."""
+        """The work for cuDNN: it computes one of array, weights and result from the other two."""
         draft = GraphDraft()
         shapes = {"array": self.array, "weights": self.weights, "result": self.result}
         roles = _ROLES[kind]
@@ -102,7 +104,7 @@ _ROLES = {
     DescriptorKind.CONVOLUTION_ARRAY: ("result", "weights", "array"),
     DescriptorKind.CONVOLUTION_WEIGHTS: ("result", "array", "weights"),
 }
-"""Two operands, and what is computed."""
+"""For each kind, two operands and the result."""
 
 _ATTRIBUTES = {
     DescriptorKind.CONVOLUTION: (
@@ -130,11 +132,13 @@ _ATTRIBUTES = {
         Attribute.WEIGHTS_DW,
     ),
 }
-"""Attributes: a factor, one of what was there before, the windows, and the tensors in these roles."""
+"""For each kind, the attributes for the factor of the result, the factor of its previous value, the windows, and the
+tensors in the order of `_ROLES`."""
 
 
 def _tensor(draft: GraphDraft, dtype: Dtype, shape: Shape) -> DescriptorContent:
-    """A channels-last array as cuDNN names its axes: channels are the second one, of two spatial ones at least."""
+    """A channels-last array with the axes in cuDNN's order: channels are second, and there are at least two spatial
+    axes."""
     first, *spatial, channels = shape
     spatial = [1] * (2 - len(spatial)) + spatial
     steps = [channels * prod(spatial[number + 1 :]) for number in range(len(spatial))]
@@ -162,7 +166,7 @@ def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _as_cotangent(node: Node, x: Array, w: Array, geometry: Geometry, machine: Any) -> Sequence[Node] | None:
-    """The convolution as what it is to the one whose array has the cotangent that this one computes."""
+    """The convolution as the cotangent of the array in another convolution."""
     strides, low, _, spacings, dilations, groups, flip = geometry
     if max(strides, default=1) > 1:
         return None
@@ -198,8 +202,8 @@ def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _plain(x: Array, weights: Shape, geometry: Geometry, result: Shape) -> tuple[Array, Geometry]:
-    """The array and the geometry such that there are as many zeros on both sides of it, and none in it: if need be they
-    are made a part of the array."""
+    """An array and a geometry with as many zeros before as behind it, and none between its elements. If the given
+    geometry is another one, the zeros are made a part of the array."""
     zeros = (0,) * len(geometry.low)
     alike = geometry._replace(high=geometry.low)
     windows = _Windows(x.node.shape, weights, result, alike.strides, alike.low, alike.spacings)

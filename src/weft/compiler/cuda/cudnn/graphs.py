@@ -1,4 +1,4 @@
-"""Graphs of cuDNN while they are written: tensors, and operations on them."""
+"""Drafts of graphs for cuDNN: tensors, and operations on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA_TYPES = {
     dtypes.bfloat16: 9,
     dtypes.bool_: 11,
 }
-"""cuDNN's numbers of the dtypes that it has."""
+"""cuDNN's numbers for dtypes."""
 
 
 class Pointwise(IntEnum):
@@ -37,14 +37,14 @@ class Pointwise(IntEnum):
 
 
 class ReduceOperator(IntEnum):
-    """What joins the elements along an axis."""
+    """How the elements along an axis are combined."""
 
     SUM = 0
     MAX = 3
 
 
 def convolution_mode(compute: Dtype, strides: Shape, pads: Shape, spacings: Shape) -> DescriptorContent:
-    """How the windows of a convolution lie, which does not read weights backwards."""
+    """The geometry of a convolution that does not reverse the weights."""
     cross_correlation = 1
     return DescriptorContent(
         DescriptorKind.GEOMETRY,
@@ -61,7 +61,8 @@ def convolution_mode(compute: Dtype, strides: Shape, pads: Shape, spacings: Shap
 
 
 class GraphDraft:
-    """Tensors are numbered as they are made. Those in memory are given their addresses in that order."""
+    """A graph while it is written. Tensors are numbered as they are made. Those in memory get their addresses in that
+    order."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -70,7 +71,7 @@ class GraphDraft:
         self._operations: list[DescriptorContent] = []
 
     def work(self, title: str, avoided: frozenset[Note] = ALWAYS_AVOIDED) -> CudnnWork:
-        """What was drafted."""
+        """The finished graph as a work."""
         return CudnnWork(title, tuple(self._operations), tuple(self._memory), tuple(self._numbers), avoided)
 
     def in_memory(self, dtype: Dtype, shape: Shape, strides: Shape) -> DescriptorContent:
@@ -85,7 +86,7 @@ class GraphDraft:
         )
 
     def number(self, dtype: Dtype, rank: int, value: float) -> DescriptorContent:
-        """A number that the host knows."""
+        """A number that is passed from the host."""
         of = Of.FLOAT if dtype is dtypes.float32 else Of.INT32
         found = self._tensor(dtype, (1,) * rank, (1,) * rank, (Attribute.TENSOR_IS_NUMBER, Of.BOOLEAN, (True,)))
         self._numbers.append((self._count, of, value))
@@ -117,7 +118,7 @@ class GraphDraft:
         compute: Dtype = dtypes.float32,
         axis: int | None = None,
     ) -> DescriptorContent:
-        """Add an operation on each element of up to three sources, and return its result."""
+        """Add an operation on each element of up to three sources; returns its result."""
         parts: list[Described] = [
             (Attribute.POINTWISE_MODE, Of.POINTWISE_MODE, (int(mode),)),
             (Attribute.POINTWISE_COMPUTES_IN, Of.DATA_TYPE, (DATA_TYPES[compute],)),
@@ -143,7 +144,7 @@ class GraphDraft:
     def reduce(
         self, reducer: ReduceOperator, result: DescriptorContent, source: DescriptorContent
     ) -> DescriptorContent:
-        """Add a reduction along the axes in which the result has extent 1, and return its result."""
+        """Add a reduction along the axes in which the result has extent 1; returns its result."""
         mode = DescriptorContent(
             DescriptorKind.REDUCTION_MODE,
             (
@@ -162,7 +163,7 @@ class GraphDraft:
     def product(
         self, result: DescriptorContent, left: DescriptorContent, right: DescriptorContent
     ) -> DescriptorContent:
-        """Add a product of matrices, and return its result."""
+        """Add a matrix product; returns its result."""
         mode = DescriptorContent(
             DescriptorKind.PRODUCT_MODE, ((Attribute.PRODUCT_COMPUTES_IN, Of.DATA_TYPE, (DATA_TYPES[dtypes.float32],)),)
         )
@@ -176,7 +177,7 @@ class GraphDraft:
         return result
 
     def reshape(self, result: DescriptorContent, source: DescriptorContent) -> DescriptorContent:
-        """Add what shows a tensor in another shape, and return its result."""
+        """Add a change of shape; returns its result."""
         self.add(
             DescriptorKind.RESHAPE,
             (Attribute.RESHAPE_X, Of.DESCRIPTOR, (source,)),
@@ -186,7 +187,7 @@ class GraphDraft:
 
 
 def row_major(shape: Sequence[int]) -> Shape:
-    """The strides of elements in row-major order."""
+    """The strides of a row-major array, in elements."""
     strides, step = [], 1
     for extent in reversed(shape):
         strides.append(step)

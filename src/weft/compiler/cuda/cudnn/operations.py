@@ -1,4 +1,4 @@
-"""Nodes that stand for a work of cuDNN in graphs that are planned, and their steps."""
+"""Nodes for works of cuDNN in planned graphs, and their steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, plans_of
 
 
 class CudnnOperation(LibraryOperation):
-    """Computed by cuDNN. ``offsets`` says for each call of cuDNN that does a part, how many bytes behind the first ones
-    the inputs and results of that begin; none if there is one call."""
+    """A work of cuDNN. If it is done in several calls, ``offsets`` says for each one how many bytes behind the first
+    one's its inputs and results begin; it is empty if there is one call."""
 
     def __init__(self, name: str, names: tuple[str, str]) -> None:
         super().__init__(name, names, _step, more=("offsets",))
@@ -28,7 +28,7 @@ class CudnnOperation(LibraryOperation):
         arithmetic: int,
         offsets: Sequence[Sequence[int]] = (),
     ) -> list[Node] | None:
-        """Nodes for the results of a work on a machine; None if cuDNN does not do it there."""
+        """Nodes for the results of a work on a machine; None if cuDNN cannot do it there."""
         plans = plans_of(machine)
         plan = None if plans is None else plans.of(work)
         if plan is None:
