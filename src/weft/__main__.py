@@ -19,7 +19,7 @@ from weft.mlx import finder, program
 from weft.runtime import disk_cache, holders
 from weft.runtime.executor import thread_count_from_environment
 
-DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes", "platformdirs")
+DEPENDENCIES = ("numpy", "scipy", "llvmlite", "ml_dtypes")
 DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
 
 

@@ -35,8 +35,8 @@ def test_quota(groups: str, files: dict[str, str], expected: int | None, tmp_pat
         path = tmp_path / "all" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert processor_quota(own, tmp_path / "all") == expected
+    assert processor_quota(str(own), str(tmp_path / "all")) == expected
 
 
 def test_no_control_groups(tmp_path: Path) -> None:
-    assert processor_quota(tmp_path / "absent", tmp_path) is None
+    assert processor_quota(str(tmp_path / "absent"), str(tmp_path)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import weft
 import weft.primitives as p
+from weft.primitives import replacing
 
 PACKAGE = Path(weft.__file__).parent
 
@@ -53,6 +55,23 @@ def _registers(node: ast.AST) -> bool:
         return False
     found = [ast.unparse(decorator.func) for decorator in node.decorator_list if isinstance(decorator, ast.Call)]
     return any(one == "replaces" or one.endswith(".routine.on") for one in found)
+
+
+def _replaced() -> Iterator[tuple[tuple[str, str], str]]:
+    """The kinds of devices and the names of primitives in ``@replaces(kind, p.name)``, with the modules."""
+    for path in sorted((PACKAGE / "compiler").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "replaces":
+                kind, primitive = node.args
+                assert isinstance(kind, ast.Constant)
+                assert isinstance(primitive, ast.Attribute)
+                module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+                yield (str(kind.value), getattr(p, primitive.attr).name), module
+
+
+def test_modules_with_rules_are_named_with_their_primitives() -> None:
+    importlib.import_module("weft.compiler.cuda.target")
+    assert replacing.modules == dict(_replaced())
 
 
 @pytest.mark.parametrize("folder", ["compiler", "transforms"])

@@ -8,10 +8,10 @@ import logging
 import os
 import socket
 import stat
+import sys
 import time
 from pathlib import Path
 
-import platformdirs
 import pytest
 
 from weft.runtime import disk_cache
@@ -361,15 +361,26 @@ def test_it_can_be_switched_off(base, monkeypatch):
     assert not base.exists()
 
 
-def test_without_a_name_it_is_in_the_folder_for_caches(base, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("platform", "chosen", "folder"),
+    [
+        ("linux", "", "home/.cache/weft"),
+        ("linux", "relative", "home/.cache/weft"),
+        ("linux", "{tmp_path}/caches", "caches/weft"),
+        ("darwin", "", "home/Library/Caches/weft"),
+    ],
+)
+def test_without_a_name_it_is_in_the_folder_for_caches(base, tmp_path, monkeypatch, platform, chosen, folder):
     monkeypatch.setenv("WEFT_CACHE_DIR", "")
-    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name, appauthor: str(tmp_path / "caches" / name))
-    assert from_environment().folder == str(tmp_path / "caches" / "weft" / "kernels")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", chosen.format(tmp_path=tmp_path))
+    monkeypatch.setattr(sys, "platform", platform)
+    assert from_environment().folder == str(tmp_path / folder / "kernels")
 
 
 def test_without_a_home_there_is_none(base, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", "")
-    monkeypatch.setattr(platformdirs, "user_cache_dir", lambda name, appauthor: f"~/.cache/{name}")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does for a user without an entry
     assert not refused().strange
 

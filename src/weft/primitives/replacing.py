@@ -1,7 +1,7 @@
 """Replacements for what a primitive expands to, on kinds of devices whose libraries have something better.
 
 The primitive does not refer to its replacements, as it does not refer to steps of routines. A module of the target
-registers a rule with `replaces`, and the target names that module with `replaced_in`.
+registers a rule with `replaces`, and the target names that module and the primitive with `replaced_in`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ Replace = Callable[[Node, Any], Sequence[Node] | None]
 """Returns nodes for all results of a node, or None if its expansion is better there. The second argument is the
 target's description of its machine."""
 
-_modules: dict[str, list[str]] = {}
+modules: dict[tuple[str, str], str] = {}
+"""Which module registers the rule for a kind of device and the name of a primitive."""
 _rules: dict[tuple[str, Primitive], Replace] = {}
 
 
-def replaced_in(kind: str, *modules: str) -> None:
-    """Name modules that register rules for a kind of device. They are imported when a graph is first planned for it."""
-    _modules.setdefault(kind, []).extend(modules)
+def replaced_in(kind: str, module: str, *primitives: str) -> None:
+    """Name a module that registers rules for a kind of device, and the primitives that these are for. It is imported
+    when the first of them is planned there."""
+    modules.update({(kind, name): module for name in primitives})
 
 
 def replaces(kind: str, primitive: Primitive) -> Callable[[Replace], Replace]:
@@ -39,12 +41,10 @@ def replaces(kind: str, primitive: Primitive) -> Callable[[Replace], Replace]:
 
 def replacement(node: Node, kind: str, machine: Any) -> Sequence[Node] | None:
     """The nodes that replace all results of a node on a kind of device; None if no rule replaces it."""
-    if kind in _modules:
-        without_interrupts(lambda: _import_all(kind))
-    rule = _rules.get((kind, node.primitive))
+    primitive = node.primitive
+    rule = _rules.get((kind, primitive))
+    if rule is None and (kind, primitive.name) in modules:
+        module = modules[kind, primitive.name]
+        without_interrupts(lambda: importlib.import_module(module))
+        rule = _rules.get((kind, primitive))
     return None if rule is None else rule(node, machine)
-
-
-def _import_all(kind: str) -> None:
-    for module in _modules.pop(kind, ()):
-        importlib.import_module(module)

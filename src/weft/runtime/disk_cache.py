@@ -9,17 +9,14 @@ process only reads.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import logging
 import os
 import stat
 import struct
+import sys
 import time
 from contextlib import suppress
 from functools import cache
-from typing import Any
-
-from weft.runtime.atomic import without_interrupts
 
 LIMIT = 256 << 20
 _LARGEST = 64 << 20
@@ -227,9 +224,11 @@ def from_environment() -> DiskCache:
 
 
 def _user_folder() -> str:
-    """Weft's folder among the user's caches. `platformdirs` is imported here because few processes need it."""
-    platformdirs: Any = without_interrupts(lambda: importlib.import_module("platformdirs"))
-    return str(platformdirs.user_cache_dir("weft", appauthor=False))
+    """Weft's folder among the user's caches: where the XDG Base Directory Specification, or Apple, has them."""
+    caches = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(caches):
+        caches = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    return os.path.join(caches, "weft")
 
 
 def _private_folder(base: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
-_OWN_GROUPS = Path("/proc/self/cgroup")
-_ALL_GROUPS = Path("/sys/fs/cgroup")
+_OWN_GROUPS = "/proc/self/cgroup"
+_ALL_GROUPS = "/sys/fs/cgroup"
 
 
 def available_processors() -> int:
@@ -23,7 +22,7 @@ def _own_quota() -> int | None:
     return processor_quota(_OWN_GROUPS, _ALL_GROUPS)
 
 
-def processor_quota(own_groups: Path, all_groups: Path) -> int | None:
+def processor_quota(own_groups: str, all_groups: str) -> int | None:
     """How many processors' worth of time the control groups of Linux grant, rounded up; None if they set no limit.
 
     ``own_groups`` is a file that says in which groups the process is (``/proc/self/cgroup``), ``all_groups`` where they
@@ -33,23 +32,26 @@ def processor_quota(own_groups: Path, all_groups: Path) -> int | None:
     return min([quota for quota in quotas if quota is not None], default=None)
 
 
-def _folders(own_groups: Path, all_groups: Path) -> Iterator[Path]:
+def _folders(own_groups: str, all_groups: str) -> Iterator[str]:
     """The folders of the process's groups and of their parents. In a container the path of a group may exist outside of
     the container only; then the mount point itself is the container's group."""
     fields = [line.split(":", 2) for line in _text(own_groups).splitlines()]
     for _, controllers, path in [three for three in fields if len(three) == 3]:
         # The second version of control groups has one tree for all controllers, and names none.
-        mount = all_groups / controllers
-        group = mount / path.lstrip("/")
         if not controllers or "cpu" in controllers.split(","):
-            yield from [folder for folder in (group, *group.parents) if folder.is_relative_to(mount)]
+            folder = os.path.join(all_groups, controllers)
+            yield folder
+            for name in path.split("/"):
+                if name:
+                    folder = os.path.join(folder, name)
+                    yield folder
 
 
-def _quota(folder: Path) -> int | None:
+def _quota(folder: str) -> int | None:
     """The limit of one group, in processors."""
-    words = _text(folder / "cpu.max").split() or [
-        *_text(folder / "cpu.cfs_quota_us").split(),
-        *_text(folder / "cpu.cfs_period_us").split(),
+    words = _text(f"{folder}/cpu.max").split() or [
+        *_text(f"{folder}/cpu.cfs_quota_us").split(),
+        *_text(f"{folder}/cpu.cfs_period_us").split(),
     ]
     if len(words) != 2 or not all(word.isdecimal() for word in words):
         return None
@@ -57,8 +59,9 @@ def _quota(folder: Path) -> int | None:
     return max(1, -(-quota // period)) if period else None
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     try:
-        return path.read_text()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""

@@ -44,6 +44,8 @@ class Batch:
 
     def make(self) -> None:
         """Compile all modules that wait."""
+        if not self.waiting:
+            return
         # The longest first, so that all threads end at about the same time.
         waiting = sorted(self.waiting.items(), key=lambda item: -len(item[1].text))
         self.waiting = {}

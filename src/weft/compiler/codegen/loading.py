@@ -6,6 +6,7 @@ Code that is found needs neither LLVM nor the modules that write its IR: these a
 from __future__ import annotations
 
 import hashlib
+import marshal
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,18 +28,23 @@ from weft.runtime.machine_code import Image
 
 _PACKAGE = os.path.dirname(weft.__file__)
 # Besides the processor and LLVM, machine code depends on its source and on these folders (with subfolders) and files.
-_FOLDERS = ("compiler/codegen", "compiler/cpu", "compiler/cuda", "primitives")
-_FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
+_CODE_FOLDERS = ("compiler/codegen/", "compiler/cpu/", "compiler/cuda/", "primitives/")
+_CODE_FILES = ("compiler/kernel.py", "compiler/passes.py", "dtypes.py", "runtime/machine_code.py")
+_CODE_SOURCES = (*_CODE_FOLDERS, *_CODE_FILES)
 # Plans depend on these folders too.
-_PLANNING_FOLDERS = ("compiler", "graph", "runtime")
+_PLANNING_SOURCES = ("compiler/", "graph/", "runtime/")
 _IMAGE, _OBJECT = b"I", b"O"
 
+State = tuple[str, int, int]
+"""The path of a file, its size and its time."""
 
-def _files(names: Sequence[str], *inside: str) -> list[str]:
-    """Paths of the files ``names`` and of all Python files in the folders ``inside``; none if a folder cannot be
-    listed."""
-    found = [os.path.join(_PACKAGE, name) for name in names]
-    folders = [os.path.join(_PACKAGE, name) for name in inside]
+
+def _files(names: set[str]) -> list[str]:
+    """Paths of the named files and of all Python files in the named folders, whose names end with a slash; none if a
+    folder cannot be listed."""
+    outermost = [f"{_PACKAGE}/{name}" for name in names if not name.startswith((*(names - {name}),))]
+    found = [name for name in outermost if name.endswith(".py")]
+    folders = [name for name in outermost if name.endswith("/")]
     try:
         for folder in folders:  # subfolders are appended during the loop
             with os.scandir(folder) as entries:
@@ -52,8 +58,8 @@ def _files(names: Sequence[str], *inside: str) -> list[str]:
     return sorted(found)
 
 
-def _states(files: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Paths, sizes and times of files; an empty list if one is missing."""
+def _states(files: Sequence[str]) -> list[State]:
+    """The states of files; an empty list if one is missing."""
     try:
         found = [os.stat(path) for path in files]
     except OSError:
@@ -61,12 +67,18 @@ def _states(files: Sequence[str]) -> list[tuple[str, int, int]]:
     return [(path, status.st_size, status.st_mtime_ns) for path, status in zip(files, found, strict=True)]
 
 
+def _inside(states: Sequence[State], *names: str) -> list[State]:
+    """The states of the named files and of those in the named folders."""
+    beginnings = tuple([f"{_PACKAGE}/{name}" for name in names])
+    return [state for state in states if state[0].startswith(beginnings)]
+
+
 # Listed when this module is imported: once modules are imported, files may change without changing the code that runs.
 # A new file can take part in that code only if one of the files listed here is changed to import it.
-_code_files = _files(_FILES, *_FOLDERS)
-_sources = _states(_code_files)
-_planning_files = _files((), *_PLANNING_FOLDERS)
-_planning_sources = _states(_planning_files)
+_all_files = _files({*_CODE_SOURCES, *_PLANNING_SOURCES})
+_all_sources = _states(_all_files)
+_sources = _inside(_all_sources, *_CODE_SOURCES)
+_planning_sources = _inside(_all_sources, *_PLANNING_SOURCES)
 
 
 def load(
@@ -134,7 +146,7 @@ def disk_of_plans() -> DiskCache | None:
 def facts_of_plans() -> bytes:
     """A digest of all that plans depend on besides their programs."""
     digest = _common().copy()
-    digest.update(f"plans {_planning_sources}\n".encode(errors="surrogateescape"))
+    digest.update(marshal.dumps(("plans", _planning_sources), 2))
     return digest.digest()
 
 
@@ -317,15 +329,17 @@ def _key(source: str) -> bytes:
 @cache
 def _common() -> hashlib._Hash:
     """The digest of all that is the same for all keys of machine code."""
-    facts = f"{_sources} {weft.__version__} {llvmlite.__version__} {host.current()}\n"
-    return hashlib.sha256(facts.encode(errors="surrogateescape"))
+    return _digest_of(_sources, weft.__version__, llvmlite.__version__, host.current().to_bytes())
 
 
 @cache
 def _ptx_facts(architecture: str) -> hashlib._Hash:
     """The digest of all that is the same for all keys of PTX for an architecture."""
-    facts = f"{_sources} {weft.__version__} {llvmlite.__version__} PTX for {architecture}\n"
-    return hashlib.sha256(facts.encode(errors="surrogateescape"))
+    return _digest_of(_sources, weft.__version__, llvmlite.__version__, f"PTX for {architecture}")
+
+
+def _digest_of(*facts: Any) -> hashlib._Hash:
+    return hashlib.sha256(marshal.dumps(facts, 2))
 
 
 @cache
@@ -352,4 +366,4 @@ def _made_as_said() -> bool:
 def _imported_as_said(modules: int) -> bool:
     """Whether the files are those from which keys were made. The result is cached by the number of imported
     ``modules``: files that change while nothing is imported do not change the code that runs."""
-    return _states(_code_files) == _sources and _states(_planning_files) == _planning_sources
+    return _states(_all_files) == _all_sources

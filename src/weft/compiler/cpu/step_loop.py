@@ -173,9 +173,14 @@ _EXPORTED = ("weft_pool_bytes", "weft_pool_init", "weft_pool_stop", "weft_run", 
 def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
-    text = (pool.FUNCTIONS + _LOOP).replace("ORDER_FIELDS", _ORDER_FIELDS).replace("PAUSE_DECLARATION", declaration)
-    text = re.sub(r"\bPAUSE\b", pause, text)
-    for name, number in pool.CONSTANTS.items():
-        text = text.replace(name, str(number))
-    text = _with_fields(text)
-    return loading.load(text, lambda: text, _EXPORTED, quickly=True)
+    constants = {name: str(number) for name, number in pool.CONSTANTS.items()}
+    words = {"PAUSE_DECLARATION": declaration, **constants, "PAUSE": pause}  # the last is a part of others
+
+    def generate() -> str:
+        text = (pool.FUNCTIONS + _LOOP).replace("ORDER_FIELDS", _ORDER_FIELDS)
+        for word, instead in words.items():
+            text = text.replace(word, instead)
+        return _with_fields(text)
+
+    source = f"{pool.FUNCTIONS}{_LOOP}{_ORDER_FIELDS}{words}{_STRUCTURES}"
+    return loading.load(source, generate, _EXPORTED, quickly=True)

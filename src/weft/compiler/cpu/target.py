@@ -86,4 +86,4 @@ implemented_in(
     "weft.compiler.cpu.fourier.steps",
     "weft.compiler.cpu.depthwise",
 )
-replaced_in(CpuTarget.kind, "weft.compiler.cpu.depthwise")
+replaced_in(CpuTarget.kind, "weft.compiler.cpu.depthwise", "convolution", "convolution_weights")

@@ -91,13 +91,21 @@ implemented_in(
     "weft.compiler.cuda.solvers.factors",
     "weft.compiler.cuda.solvers.decompositions",
 )
-replaced_in(
-    CudaTarget.kind,
-    "weft.compiler.cuda.cudnn.attention",
-    "weft.compiler.cuda.cudnn.convolution",
-    "weft.compiler.cuda.fourier",
-    "weft.compiler.cuda.solvers.factors",
-    "weft.compiler.cuda.solvers.decompositions",
-    "weft.compiler.cuda.scattering",
-    "weft.compiler.cuda.long_scans",
-)
+_REPLACED = {
+    "weft.compiler.cuda.cudnn.attention": ("attention", "attention_gradients"),
+    "weft.compiler.cuda.cudnn.convolution": ("convolution", "convolution_weights"),
+    "weft.compiler.cuda.fourier": ("fft", "rfft", "irfft"),
+    "weft.compiler.cuda.solvers.factors": (
+        "cholesky",
+        "lu_factor",
+        "solve",
+        "inverse",
+        "solve_triangular",
+        "triangular_inverse",
+    ),
+    "weft.compiler.cuda.solvers.decompositions": ("qr", "eigh", "svd"),
+    "weft.compiler.cuda.scattering": ("scatter",),
+    "weft.compiler.cuda.long_scans": ("cumsum", "cumprod"),
+}
+for _module, _primitives in _REPLACED.items():
+    replaced_in(CudaTarget.kind, _module, *_primitives)
