@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import NamedTuple
 
@@ -99,8 +100,8 @@ class Product(NamedTuple):
         )
 
 
-Tiled = tuple[int, list[int], tuple[int, int]]
-"""The address and the numbers of a step, rows and columns of its tiles."""
+Tiled = tuple[Callable[[], int], list[int], tuple[int, int]]
+"""What gives the address of a step, which may have to be made; its numbers; rows and columns of its tiles."""
 
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
@@ -177,7 +178,7 @@ def step(call: RoutineCall) -> RoutineStep:
     address, numbers, tile = tiled
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
     work = product.matrices * rows * columns * inner
-    return RoutineStep(address, numbers, units, _grain(tile, product.extents), work, _way(product, in_tiles))
+    return RoutineStep(address(), numbers, units, _grain(tile, product.extents), work, _way(product, in_tiles))
 
 
 @as_a_whole
@@ -278,13 +279,13 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
-        return few_rows.address(strip, sources), numbers, (rows, strip.columns)
+        return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
     at_once = rows_at_once.rows_at_once_of(dtype, rows, apart)
     busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
     width = rows_at_once.strip_of(at_once, columns, product.matrices, busy)
     strides, behind = _stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
-    return rows_at_once.address(at_once, sources), numbers, (rows, width)
+    return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
 
 
 def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
@@ -313,7 +314,7 @@ def _of_tile_registers(product: Product) -> Tiled:
     """A product of bfloat16 in tile registers."""
     _, _, places, extents, _, batch = product[:6]
     tile = product_amx.tile_of(extents, product.matrices, thread_count())
-    return product_amx.address(), product_amx.numbers_of(places, extents, product.strides, tile, batch), tile
+    return product_amx.address, product_amx.numbers_of(places, extents, product.strides, tile, batch), tile
 
 
 def _of_complex(product: Product) -> Tiled | None:
@@ -346,7 +347,7 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
     side_by_side = few_rows.goes_side_by_side(product.dtype, rows, strides[3])
     strip = few_rows.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
     numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
-    return few_complex_rows.address(strip, of_column), numbers, (rows, strip.columns)
+    return partial(few_complex_rows.address, strip, of_column), numbers, (rows, strip.columns)
 
 
 def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
@@ -364,7 +365,7 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
     terms = tiles.terms_of(block, extents, (high, wide))
     factors = product_axes.factor_numbers(*axes)
     numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors)
-    return product_axes.address(block), numbers, (high, wide * span)
+    return partial(product_axes.address, block), numbers, (high, wide * span)
 
 
 def _block_of(product: Product) -> Block:
@@ -396,7 +397,7 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     numbers = blocks.step_numbers(
         places, extents, strides, (high, wide), ways, batch, behind, span, terms, least, feeder
     )
-    address = product_pairs.address(block, sources) if in_pairs else blocks.address(block, sources)
+    address = partial(product_pairs.address if in_pairs else blocks.address, block, sources)
     return address, numbers, (high, wide * span)
 
 
