@@ -47,6 +47,8 @@ class _TracesOfThread(threading.local):
 
 
 _local = _TracesOfThread()
+open_traces: list[None] = []
+"""Not empty while some thread is tracing."""
 
 
 def name_of(function: object) -> str:
@@ -58,12 +60,17 @@ def trace(transformation: str, function: object, if_open: str = "", if_ended: st
     """Mark this thread as tracing ``function``."""
     record = Trace(transformation, function, if_open, if_ended)
     depth = len(_local.open)
+    counted = False
     try:
+        open_traces.append(None)
+        counted = True
         _local.open.append(record)
         yield record
     finally:
         record.active = False
         del _local.open[depth:]
+        if counted:
+            open_traces.pop()
         if not _local.open:
             _end()
 
@@ -104,6 +111,7 @@ def _end() -> None:
 def _after_fork() -> None:
     """The other threads, and what they followed, do not exist in the child."""
     followed.intersection_update(_local.followed)
+    del open_traces[len(_local.open) :]
 
 
 if hasattr(os, "register_at_fork"):

@@ -135,7 +135,7 @@ class _CurrentOfThread(threading.local):
         self.around: Stream | Literal[_Marker.NOT_CHOSEN] | None = NOT_CHOSEN
 
 
-_local = _CurrentOfThread()
+_local = of_thread = _CurrentOfThread()
 
 
 def _give_to_default_stream(engine: Any) -> None:

@@ -25,6 +25,9 @@ _ASKED_FIELDS: Fields = {"order": "ptr", "times": "ptr", "clock": "i64"}
 _STRUCTURES = {**pool.STRUCTURES, "step": STEP_FIELDS, "order": HEAD_FIELDS, "asked": _ASKED_FIELDS}
 
 _LOOP = """
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare void @Py_IncRef(ptr)
+
 define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
 entry:
   %thp = field pool.threads %p
@@ -69,6 +72,17 @@ entry:
 ORDER_FIELDS  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
   store i64 %done, ptr %dp
   ret i64 %done
+}
+
+; A function of Python without arguments, bound to the address of an order as a number of Python: runs all steps.
+define ptr @weft_run_called(ptr %number, ptr %nothing) {
+entry:
+  %order = call ptr @PyLong_AsVoidPtr(ptr %number)
+  %dp = field order.done %order
+  store i64 0, ptr %dp
+  call i64 @weft_run(ptr %order)
+  call void @Py_IncRef(ptr %number)
+  ret ptr %number
 }
 
 ; The same, and notes in %times (two of 16 bytes per step) when each of these steps began and ended.
@@ -166,7 +180,15 @@ def _with_fields(text: str) -> str:
     return types + re.sub(r"field (\w+)\.(\w+) (%\w+)", address, text)
 
 
-_EXPORTED = ("weft_pool_bytes", "weft_pool_init", "weft_pool_stop", "weft_run", "weft_run_timed", "weft_run_apart")
+_EXPORTED = (
+    "weft_pool_bytes",
+    "weft_pool_init",
+    "weft_pool_stop",
+    "weft_run",
+    "weft_run_called",
+    "weft_run_timed",
+    "weft_run_apart",
+)
 
 
 @cache

@@ -1,0 +1,156 @@
+"""Runs of short plans on the CPU, in one function: calling a function in Python takes as long as some kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from weft.compiler.input_tables import InputLayout
+from weft.compiler.plan import Plan
+from weft.dtypes import Dtype
+from weft.graph.node import Handle, Node, next_serial
+from weft.graph.tracing import open_traces
+from weft.runtime import executor as executors
+from weft.runtime import recording
+from weft.runtime.devices import SHORT_WORK, Stream, of_thread
+from weft.runtime.executor import Executor
+from weft.runtime.host import host
+from weft.runtime.memory import Buffer, View
+from weft.runtime.steps import FIRST, POOL, Table
+from weft.runtime.thread_stack import own_stack
+
+_Expected = tuple[int, *InputLayout]
+"""The entry of a table for the address of an array, and the layout of the array."""
+
+_new = object.__new__
+
+
+class _Filled(NamedTuple):
+    """A table that has all entries except the addresses of arrays, the executor whose pool is in it, and the native
+    code that runs it."""
+
+    executor: Executor
+    table: Table
+    run: Callable[[], object]
+
+
+def _address(array: Any, expected: _Expected) -> int:
+    """The address of an array; 0 if it is not as expected, or has no value yet."""
+    _, shape, dtype, strides = expected
+    if type(array) is not Handle.concrete:
+        return 0
+    node = array.node
+    view = node.value
+    if view is None or node.shape != shape or node.dtype is not dtype or view.strides != strides:
+        return 0
+    return 0 if view.event is not None or view.buffer.engine is not host else view.address
+
+
+class ShortRun:
+    """Runs a plan that makes one array, for arrays of certain layouts, on a stream.
+
+    ``sources`` tells for each input of the plan which of the ``layouts`` it has, or is a node with a value.
+    """
+
+    __slots__ = (
+        "_arena",
+        "_block",
+        "_count",
+        "_dtype",
+        "_entries",
+        "_expected",
+        "_fixed",
+        "_free",
+        "_output",
+        "_plan",
+        "_stream",
+    )
+
+    def __init__(
+        self,
+        plan: Plan,
+        constants: Sequence[int],
+        sources: Sequence[int | Node],
+        layouts: Sequence[InputLayout],
+        dtype: Dtype,
+        stream: Stream,
+    ) -> None:
+        self._plan, self._stream, self._dtype = plan, stream, dtype
+        unread = FIRST + plan.layout.constant(len(constants))
+        self._entries = [*constants, 0]  # the last one is that of arrays which the plan does not read
+        slots = {source: slot for slot, source in enumerate(sources, FIRST) if isinstance(source, int)}
+        self._expected = [(slots.get(number, unread), *layout) for number, layout in enumerate(layouts)]
+        self._count = len(layouts)
+        self._fixed = [(slot, source.value) for slot, source in enumerate(sources, FIRST) if isinstance(source, Node)]
+        (self._output,) = plan.outputs
+        self._block, *others = plan.blocks
+        self._arena = others[0] if others else None
+        self._free: list[_Filled] = []
+
+    def run(self, arrays: Sequence[Any]) -> Node | None:
+        """A node with the result. None if nothing was run: the arrays are not as expected, have no values yet or are
+        not all different, or some thread traces, this one has another stream or a small stack, or somebody records."""
+        stream, count, expected = self._stream, self._count, self._expected
+        if of_thread.stream is not stream or len(arrays) != count or open_traces or recording.recorders:
+            return None
+        if own_stack.is_small or not (stream.worker is None or stream.worker.idle):
+            return None
+        try:
+            filled = self._free.pop()
+        except IndexError:
+            filled = self._filled()
+        executor, table, run = filled
+        values = table.values
+        if count == 1:
+            values[expected[0][0]] = there = _address(arrays[0], expected[0])
+        else:
+            there = arrays[0] is not arrays[1] if count == 2 else len({*arrays}) == count
+            for array, one in zip(arrays, expected):  # noqa: B905  # `strict` takes its time
+                values[one[0]] = address = _address(array, one)
+                there = there and address
+        if not there or executor is not executors.current:
+            if executor is executors.current:
+                self._free.append(filled)
+            return None
+        if self._arena is not None:
+            slot, size, block = self._arena
+            arena = Buffer(host, size, block)
+            values[slot] = arena.address
+        # What `Buffer`, `View` and `leaf` do, written out.
+        slot, size, block = self._block
+        buffer, view, node = _new(Buffer), _new(View), _new(Node)
+        buffer.engine, buffer.size, buffer.is_own = host, size, True
+        buffer.address = address = values[slot] = host.memory.take(buffer, block)
+        run()
+        self._free.append(filled)
+        _, _, shape, strides, offset = self._output
+        view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
+        view.event = view.copies = None
+        node.primitive, node.inputs, node.params, node.stream = None, (), (), None
+        node.shape, node.dtype, node.value, node.serial = shape, self._dtype, view, next_serial()
+        return node
+
+    def _filled(self) -> _Filled:
+        executor = executors.executor(host.functions)
+        table = self._plan.new_table(self._entries)
+        table.values[POOL] = executor.pool
+        for slot, view in self._fixed:
+            assert view is not None
+            table.values[slot] = view.address
+        return _Filled(executor, table, executor.runs(table.address))
+
+
+def short_run(
+    plan: Plan, constants: Sequence[int], sources: Sequence[int | Node], layouts: Sequence[InputLayout], dtype: Dtype
+) -> ShortRun | None:
+    """Short runs on the current stream of a plan whose result has this ``dtype``; None if it makes more than one array,
+    is long, or is not for the CPU."""
+    stream = of_thread.stream
+    if plan.engine is not host or plan.work >= SHORT_WORK or not isinstance(stream, Stream):
+        return None
+    if len(plan.outputs) > 1 or plan.outputs[0].from_input or len(plan.blocks) > 2 or stream.engine is not host:
+        return None
+    captured = [source.value for source in sources if isinstance(source, Node)]
+    if not all(view is not None and view.event is None and view.buffer.engine is host for view in captured):
+        return None
+    return ShortRun(plan, constants, sources, layouts, dtype, stream)
