@@ -1,6 +1,6 @@
 """Neural-network layers, losses and initialisers, under the names of MLX's ``nn``.
 
-Each file names in its ``__all__`` what is public; nothing is listed again here.
+Each file lists its public names in ``__all__``; they are not listed again here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from weft.nn.summaries import *
 from weft.nn.transformer import *
 from weft.nn.upsampling import *
 
-if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+if not TYPE_CHECKING:  # mypy understands only literal lists, and treats names imported by * as public
     __all__ = [
         "init",
         "losses",

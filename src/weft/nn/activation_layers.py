@@ -44,7 +44,8 @@ __all__ = [
 class _Activation(Module):
     """A layer that applies a function of one array.
 
-    A subclass names the function in its class statement; one with settings puts a partial function over it.
+    A subclass names the function in its class statement; if it has settings, its constructor replaces the function by a
+    partial one.
     """
 
     _function: ClassVar[Callable[..., mx.array]]
@@ -191,11 +192,11 @@ class SELU(_Activation, function=activations.selu):
 
 
 class PReLU(Module):
-    """The layer of `prelu`, whose factors are its parameter ``weight``.
+    """The layer of `prelu`. The factors are its parameter ``weight``.
 
     Args:
         num_parameters: how many factors there are: 1, or as many as the last axis of the input has elements.
-        init: their first value.
+        init: the initial value of the factors.
 
     >>> nn.PReLU(init=0.5)(mx.array([-1.0, 2.0]))
     array([-0.5, 2], dtype=float32)

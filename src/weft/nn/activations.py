@@ -68,7 +68,7 @@ def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
     array([-0.632121, 2], dtype=float32)
     """
     x, alpha = real_array_of("elu", "x", x), number_of("elu", "alpha", alpha)
-    # Large values would overflow in the branch that is not taken, and make its derivative nan.
+    # Large values would overflow in the branch that is not used, and make its derivative NaN.
     positive = mx.greater(x, 0)
     return mx.where(positive, x, alpha * mx.expm1(mx.where(positive, 0, x)))
 
@@ -86,7 +86,7 @@ def gelu(x: mx.array) -> mx.array:
 
 
 def gelu_approx(x: mx.array) -> mx.array:
-    """`gelu` by way of tanh: ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2``.
+    """An approximation of `gelu` with tanh: ``x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))) / 2``.
 
     Hendrycks, Gimpel, arXiv:1606.08415.
 
@@ -98,7 +98,7 @@ def gelu_approx(x: mx.array) -> mx.array:
 
 
 def gelu_fast_approx(x: mx.array) -> mx.array:
-    """`gelu` by way of the sigmoid: ``x * sigmoid(1.702 * x)``.
+    """An approximation of `gelu` with the sigmoid: ``x * sigmoid(1.702 * x)``.
 
     Hendrycks, Gimpel, arXiv:1606.08415.
 
@@ -151,7 +151,7 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
 
     Args:
         x: an array.
-        axis: which axis.
+        axis: the axis.
 
     >>> nn.softmax(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
@@ -160,11 +160,11 @@ def softmax(x: mx.array, axis: int = -1) -> mx.array:
 
 
 def log_softmax(x: mx.array, axis: int = -1) -> mx.array:
-    """The logarithm of `softmax` along an axis, ``x - logsumexp(x)``, accurate for large ``x`` as well.
+    """The logarithm of `softmax` along an axis, ``x - logsumexp(x)``, also accurate for large ``x``.
 
     Args:
         x: an array.
-        axis: which axis.
+        axis: the axis.
 
     >>> nn.log_softmax(mx.array([1e8, 1e8]))
     array([-0.693147, -0.693147], dtype=float32)
@@ -281,7 +281,7 @@ def softsign(x: mx.array) -> mx.array:
 
 
 def log_sigmoid(x: mx.array) -> mx.array:
-    """The logarithm of `sigmoid`, ``-log(1 + exp(-x))``, accurate for large ``x`` of either sign.
+    """The logarithm of `sigmoid`, ``-log(1 + exp(-x))``, accurate for large ``x`` of both signs.
 
     >>> nn.log_sigmoid(mx.array([0.0, -100.0]))
     array([-0.693147, -100], dtype=float32)
@@ -306,7 +306,7 @@ def softmin(x: mx.array, axis: int = -1) -> mx.array:
 
     Args:
         x: an array.
-        axis: which axis.
+        axis: the axis.
 
     >>> nn.softmin(mx.array([1.0, 1.0]))
     array([0.5, 0.5], dtype=float32)
@@ -322,10 +322,10 @@ def glu(x: mx.array, axis: int = -1) -> mx.array:
 
     Args:
         x: an array.
-        axis: which axis, of an even extent.
+        axis: the axis, of an even extent.
 
     Raises:
-        ValueError: the axis cannot be halved.
+        ValueError: the extent of the axis is odd.
 
     >>> nn.glu(mx.array([3.0, 4.0, 0.0, 100.0]))
     array([1.5, 4], dtype=float32)
@@ -334,7 +334,7 @@ def glu(x: mx.array, axis: int = -1) -> mx.array:
 
 
 def gated(function: str, x: mx.array, axis: int) -> mx.array:
-    """`glu`, in the name of a function or layer."""
+    """`glu`; errors name ``function``, which may be a function or a layer."""
     x = array_of(function, "x", x)
     axis = axis_of(function, "x", x, axis)
     if x.shape[axis] % 2:

@@ -1,4 +1,4 @@
-"""What layers and losses ask of sizes, numbers and inputs, in errors that name who asks."""
+"""Checks of sizes, numbers and inputs for layers and losses; errors name the layer or function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Group = mx.distributed.Group
 
 
 def group_of(name: str, group: Group | None) -> Group:
-    """A group, if it is one; that of all processes for None.
+    """``group`` if it is a group; for None the group of all processes.
 
     >>> group_of("average_gradients", None).size()
     1
@@ -29,7 +29,7 @@ def group_of(name: str, group: Group | None) -> Group:
 
 
 CHANNELS_LAST = {1: "NLC", 2: "NHWC", 3: "NDHWC"}
-"""How the axes of sequences, images and volumes are called: examples, length, channels, say."""
+"""The names of the axes of sequences, images and volumes in messages."""
 
 
 def size_of(layer: str, name: str, value: Any, least: int) -> int:

@@ -1,4 +1,4 @@
-"""Layers that only pass their input on, to other layers or to the output."""
+"""Layers that pass their input on unchanged, to other layers or as the output."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Identity", "Sequential"]
 
 
 class Sequential(Module):
-    """Calls its modules (or plain functions) one after the other, each with the result of the one before.
+    """Calls its modules (or plain functions) one after the other, each with the result of the previous one.
 
     Args:
-        modules: stored as the list ``layers``; what cannot be called raises ``TypeError``.
+        modules: stored as the list ``layers``; one that cannot be called raises ``TypeError``.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), mx.tanh, nn.Linear(3, 1))
     >>> model(mx.zeros((5, 2))).shape

@@ -1,4 +1,4 @@
-"""Convolutions, and transposed ones, over one to three axes; channels are last."""
+"""Convolutions and transposed convolutions over one to three axes; channels are last."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "
 
 
 class _Convolution(Module):
-    """What all of them share. A subclass names its function and number of axes in its class statement."""
+    """The base of convolution layers. A subclass names its function and number of axes in its class statement."""
 
     _function: ClassVar[Callable[..., mx.array]]
     _rank: ClassVar[int]
     _settings: ClassVar[tuple[str, ...]]
-    """What the function is called with, and what is shown."""
+    """The settings that are passed to the function and printed."""
 
     def __init_subclass__(
         cls,
@@ -93,18 +93,18 @@ _TRANSPOSED = ("stride", "padding", "dilation", "output_padding")
 
 
 class Conv1d(_Convolution, function=mx.conv1d, rank=1, settings=_CONVOLUTION):
-    """The convolution of sequences with filters that are learned; see `mx.conv1d`.
+    """The convolution of sequences with learned filters; see `mx.conv1d`.
 
-    Weights start uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
+    Initial weights are uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
 
     Args:
-        in_channels: number of channels in.
-        out_channels: number of channels out, which is that of filters.
+        in_channels: number of input channels.
+        out_channels: number of output channels, which is the number of filters.
         kernel_size: size of a filter.
-        stride: how far apart the windows are that a filter is applied to.
+        stride: the distance between the windows to which a filter is applied.
         padding: how many zeros are put at both ends.
-        dilation: how far apart the elements are that a filter sees.
-        groups: into how many groups channels are divided, each with filters of its own.
+        dilation: the distance between the elements that a filter multiplies.
+        groups: the number of groups of channels, each with filters of its own.
         bias: whether there is a bias.
 
     Called with ``(N, L, in_channels)``.
@@ -131,18 +131,18 @@ class Conv1d(_Convolution, function=mx.conv1d, rank=1, settings=_CONVOLUTION):
 
 
 class Conv2d(_Convolution, function=mx.conv2d, rank=2, settings=_CONVOLUTION):
-    """The convolution of images with filters that are learned; see `mx.conv2d`.
+    """The convolution of images with learned filters; see `mx.conv2d`.
 
-    Weights start uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
+    Initial weights are uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
 
     Args:
-        in_channels: number of channels in.
-        out_channels: number of channels out, which is that of filters.
+        in_channels: number of input channels.
+        out_channels: number of output channels, which is the number of filters.
         kernel_size: size of a filter; this and the next three are one number, or one for height and one for width.
-        stride: how far apart the windows are that a filter is applied to.
+        stride: the distance between the windows to which a filter is applied.
         padding: how many zeros are put at both ends of an axis.
-        dilation: how far apart the elements are that a filter sees.
-        groups: into how many groups channels are divided, each with filters of its own.
+        dilation: the distance between the elements that a filter multiplies.
+        groups: the number of groups of channels, each with filters of its own.
         bias: whether there is a bias.
 
     Called with ``(N, H, W, in_channels)``.
@@ -169,17 +169,17 @@ class Conv2d(_Convolution, function=mx.conv2d, rank=2, settings=_CONVOLUTION):
 
 
 class Conv3d(_Convolution, function=mx.conv3d, rank=3, settings=_WITHOUT_GROUPS):
-    """The convolution of volumes with filters that are learned; see `mx.conv3d`.
+    """The convolution of volumes with learned filters; see `mx.conv3d`.
 
-    Weights start uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
+    Initial weights are uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
 
     Args:
-        in_channels: number of channels in.
-        out_channels: number of channels out, which is that of filters.
+        in_channels: number of input channels.
+        out_channels: number of output channels, which is the number of filters.
         kernel_size: size of a filter; this and the next three are one number, or one for each of the three axes.
-        stride: how far apart the windows are that a filter is applied to.
+        stride: the distance between the windows to which a filter is applied.
         padding: how many zeros are put at both ends of an axis.
-        dilation: how far apart the elements are that a filter sees.
+        dilation: the distance between the elements that a filter multiplies.
         bias: whether there is a bias.
 
     Called with ``(N, D, H, W, in_channels)``.
@@ -205,17 +205,17 @@ class Conv3d(_Convolution, function=mx.conv3d, rank=3, settings=_WITHOUT_GROUPS)
 
 
 class ConvTranspose1d(_Convolution, function=mx.conv_transpose1d, rank=1, settings=_TRANSPOSED):
-    """The transposed convolution of sequences with filters that are learned; see `mx.conv_transpose1d`.
+    """The transposed convolution of sequences with learned filters; see `mx.conv_transpose1d`.
 
-    Weights start uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
+    Initial weights are uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
 
     Args:
-        in_channels: number of channels in.
-        out_channels: number of channels out, which is that of filters.
+        in_channels: number of input channels.
+        out_channels: number of output channels, which is the number of filters.
         kernel_size: size of a filter.
-        stride: how far apart elements are spread.
+        stride: the distance in the result between the windows of neighbouring elements.
         padding: how many elements are taken from both ends of the result.
-        dilation: how far apart the elements are that an element is spread to.
+        dilation: the distance between the elements of a window in the result.
         output_padding: how many elements are added behind the result.
         bias: whether there is a bias.
 
@@ -243,17 +243,17 @@ class ConvTranspose1d(_Convolution, function=mx.conv_transpose1d, rank=1, settin
 
 
 class ConvTranspose2d(_Convolution, function=mx.conv_transpose2d, rank=2, settings=_TRANSPOSED):
-    """The transposed convolution of images with filters that are learned; see `mx.conv_transpose2d`.
+    """The transposed convolution of images with learned filters; see `mx.conv_transpose2d`.
 
-    Weights start uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
+    Initial weights are uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
 
     Args:
-        in_channels: number of channels in.
-        out_channels: number of channels out, which is that of filters.
+        in_channels: number of input channels.
+        out_channels: number of output channels, which is the number of filters.
         kernel_size: size of a filter; this and the next four are one number, or one for height and one for width.
-        stride: how far apart elements are spread.
+        stride: the distance in the result between the windows of neighbouring elements.
         padding: how many elements are taken from both ends of an axis of the result.
-        dilation: how far apart the elements are that an element is spread to.
+        dilation: the distance between the elements of a window in the result.
         output_padding: how many elements are added behind an axis of the result.
         bias: whether there is a bias.
 
@@ -281,17 +281,17 @@ class ConvTranspose2d(_Convolution, function=mx.conv_transpose2d, rank=2, settin
 
 
 class ConvTranspose3d(_Convolution, function=mx.conv_transpose3d, rank=3, settings=_TRANSPOSED):
-    """The transposed convolution of volumes with filters that are learned; see `mx.conv_transpose3d`.
+    """The transposed convolution of volumes with learned filters; see `mx.conv_transpose3d`.
 
-    Weights start uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
+    Initial weights are uniform between plus and minus ``1 / sqrt(elements of a filter)``, the bias at zero.
 
     Args:
-        in_channels: number of channels in.
-        out_channels: number of channels out, which is that of filters.
+        in_channels: number of input channels.
+        out_channels: number of output channels, which is the number of filters.
         kernel_size: size of a filter; this and the next four are one number, or one for each of the three axes.
-        stride: how far apart elements are spread.
+        stride: the distance in the result between the windows of neighbouring elements.
         padding: how many elements are taken from both ends of an axis of the result.
-        dilation: how far apart the elements are that an element is spread to.
+        dilation: the distance between the elements of a window in the result.
         output_padding: how many elements are added behind an axis of the result.
         bias: whether there is a bias.
 

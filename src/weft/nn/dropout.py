@@ -14,9 +14,9 @@ __all__ = ["Dropout", "Dropout2d", "Dropout3d"]
 class Dropout(Module):
     """While training, sets elements to zero at random and scales the others by ``1 / (1 - p)``.
 
-    Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014). Evaluation
-    mode (``model.eval()``) switches it off. The random numbers come from the global state: a compiled function
-    has to name `mx.random.state` among its inputs and outputs.
+    Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting" (2014). Evaluation mode
+    (``model.eval()``) switches it off. Random numbers come from the global generator: a compiled function must name
+    `mx.random.state` among its inputs and outputs.
 
     Args:
         p: the probability of zero, at least 0 and below 1; else ``ValueError``.
@@ -38,7 +38,7 @@ class Dropout(Module):
 
 
 class _ChannelDropout(Module):
-    """What layers share that drop whole channels. A subclass names its number of axes in its class statement."""
+    """The base of layers that drop whole channels. A subclass names its number of axes in its class statement."""
 
     _rank: ClassVar[int]
 
@@ -64,7 +64,7 @@ class _ChannelDropout(Module):
 class Dropout2d(_ChannelDropout, rank=2):
     """While training, sets whole channels of images to zero at random and scales the others by ``1 / (1 - p)``.
 
-    Tompson et al., arXiv:1411.4280: neighbours in an image are so much alike that dropping single ones changes little.
+    Tompson et al., arXiv:1411.4280: neighbouring pixels are so similar that dropping single ones has little effect.
     Otherwise as `Dropout`.
 
     Args:
@@ -94,7 +94,8 @@ class Dropout3d(_ChannelDropout, rank=3):
 
 
 def _dropped(layer: Any, x: mx.array, drawn: mx.array) -> mx.array:
-    """`x` with random zeros while training: one number is drawn for each element of ``drawn``, which broadcasts."""
+    """While training, `x` with random zeros: one number is drawn for each element of ``drawn``, which broadcasts to
+    `x`."""
     if layer._p == 0 or not layer.training:
         return x
     keep = 1 - layer._p

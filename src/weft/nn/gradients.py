@@ -17,11 +17,11 @@ __all__ = ["average_gradients", "checkpoint", "value_and_grad"]
 
 
 def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple[Any, Any]]:
-    """A function that returns the result of ``fn`` and its gradient in the trainable parameters of a model.
+    """A function that returns the result of ``fn`` and its gradient with respect to a model's trainable parameters.
 
     Args:
-        model: a module that ``fn`` uses, whether as an argument or from outside.
-        fn: returns a scalar, or a tuple or list that begins with one; the gradient is that of the scalar.
+        model: a module that ``fn`` uses, as an argument or as a variable from outside.
+        fn: returns a scalar, or a tuple or list whose first element is one; the gradient is that of this scalar.
 
     The result takes the arguments of ``fn``. It returns its value and a tree of gradients like
     ``model.trainable_parameters()``.
@@ -47,10 +47,10 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
         try:
             return fn(*args, **kwargs)
         finally:
-            # What the function itself has assigned (running statistics, say) stays.
+            # Values that the function has assigned itself, such as running statistics, are not undone.
             put_back(model, parameters, before)
 
-    # Errors about what the function returns name it, not this one.
+    # Errors about what the function returns name that function, not this one.
     call_with.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
     value_and_gradients = mx.value_and_grad(call_with)
 
@@ -63,7 +63,7 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
 
 
 def checkpoint(module: Module, fn: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """`mx.checkpoint` of a function that uses a module, whose parameters have gradients as without it.
+    """`mx.checkpoint` of a function that uses a module; the gradients of the module's parameters are as without it.
 
     Args:
         module: the module.
@@ -85,13 +85,13 @@ def average_gradients(
     all_reduce_size: int = 32 * 1024**2,
     communication_stream: mx.Stream | None = None,
 ) -> Any:
-    """The mean of the gradients of all processes: with one process its gradients.
+    """The mean of the gradients of all processes; with one process, its gradients.
 
     Args:
         gradients: a tree of arrays.
         group: which processes; None for all.
         all_reduce_size: how many bytes are sent at a time.
-        communication_stream: where to send; None for the usual stream.
+        communication_stream: the stream that sends; None for the default stream.
 
     >>> nn.average_gradients({"weight": mx.array([1.0, 2.0])})
     {'weight': array([1, 2], dtype=float32)}

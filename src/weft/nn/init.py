@@ -1,4 +1,4 @@
-"""Initialisers, under the names of MLX's ``nn.init``: functions that make an array with the shape of another."""
+"""Initialisers, under the names of MLX's ``nn.init``: functions that return an array in the shape of another one."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Fan = Literal["fan_in", "fan_out"]
 
 
 class GlorotInitializer(Protocol):
-    """What `glorot_normal` and `glorot_uniform` return."""
+    """The type of the initialisers of `glorot_normal` and `glorot_uniform`."""
 
     def __call__(self, a: mx.array, gain: float = 1.0) -> mx.array: ...
 
 
 class HeInitializer(Protocol):
-    """What `he_normal` and `he_uniform` return."""
+    """The type of the initialisers of `he_normal` and `he_uniform`."""
 
     def __call__(self, a: mx.array, mode: Fan = "fan_in", gain: float = 1.0) -> mx.array: ...
 
@@ -49,7 +49,7 @@ def constant(value: float, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array],
 
     Args:
         value: the number.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     >>> nn.init.constant(0.5)(mx.zeros((2,)))
     array([0.5, 0.5], dtype=float32)
@@ -67,9 +67,9 @@ def normal(mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32) ->
     """An initialiser of normally distributed values.
 
     Args:
-        mean: the centre.
+        mean: the mean.
         std: the standard deviation.
-        dtype: of the result.
+        dtype: the dtype of the result.
 
     >>> nn.init.normal(std=0.1)(mx.zeros((2, 3))).shape
     (2, 3)
@@ -86,8 +86,8 @@ def uniform(low: float = 0.0, high: float = 1.0, dtype: mx.Dtype = mx.float32) -
 
     Args:
         low: the smallest value.
-        high: the value that all others are below.
-        dtype: of the result.
+        high: the upper limit, which is excluded.
+        dtype: the dtype of the result.
 
     >>> nn.init.uniform(-1, 1)(mx.zeros((2, 3))).shape
     (2, 3)
@@ -154,8 +154,8 @@ def glorot_uniform(dtype: mx.Dtype = mx.float32) -> GlorotInitializer:
 def he_normal(dtype: mx.Dtype = mx.float32) -> HeInitializer:
     """An initialiser of normal values with standard deviation ``gain / sqrt(fan)``.
 
-    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; ``mode`` says which
-    fan is meant, "fan_in" or "fan_out". Else ``ValueError``.
+    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; ``mode`` chooses the fan,
+    "fan_in" or "fan_out". Otherwise ``ValueError`` is raised.
 
     >>> nn.init.he_normal()(mx.zeros((2, 3)), mode="fan_out").shape
     (2, 3)
@@ -170,8 +170,8 @@ def he_normal(dtype: mx.Dtype = mx.float32) -> HeInitializer:
 def he_uniform(dtype: mx.Dtype = mx.float32) -> HeInitializer:
     """An initialiser of uniform values within ``gain * sqrt(3 / fan)`` around zero.
 
-    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; ``mode`` says which
-    fan is meant, "fan_in" or "fan_out". Else ``ValueError``.
+    He, Zhang, Ren, Sun, arXiv:1502.01852. The array has axes (out, ..., in), at least two; ``mode`` chooses the fan,
+    "fan_in" or "fan_out". Otherwise ``ValueError`` is raised.
 
     >>> nn.init.he_uniform()(mx.zeros((2, 3))).shape
     (2, 3)
@@ -185,13 +185,13 @@ def he_uniform(dtype: mx.Dtype = mx.float32) -> HeInitializer:
 
 
 def orthogonal(gain: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
-    """An initialiser of matrices with orthogonal rows or columns, of which there are fewer, of length ``gain``.
+    """An initialiser of matrices whose rows, or columns if there are fewer, are orthogonal and have length ``gain``.
 
-    Saxe, McClelland, Ganguli, arXiv:1312.6120. Other than two axes raise ``ValueError``.
+    Saxe, McClelland, Ganguli, arXiv:1312.6120. Arrays that do not have two axes raise ``ValueError``.
 
     Args:
-        gain: the factor of an orthogonal matrix.
-        dtype: of the result.
+        gain: the factor of the orthogonal matrix.
+        dtype: the dtype of the result.
 
     >>> rows = nn.init.orthogonal()(mx.zeros((2, 3)))
     >>> mx.allclose(rows @ rows.T, mx.eye(2), atol=1e-6)
@@ -204,7 +204,7 @@ def orthogonal(gain: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.
         rows, columns = _matrix_shape("orthogonal", a)
         size = max(rows, columns)
         q, r = mx.linalg.qr(mx.random.normal((size, size)))
-        # With the signs of the diagonal taken out, each orthogonal matrix is as likely as any other.
+        # With the signs of R's diagonal moved into Q, every orthogonal matrix is equally likely.
         unique = q * mx.sign(mx.diagonal(r))
         return (factor * unique[:rows, :columns]).astype(dtype)
 
@@ -214,15 +214,17 @@ def orthogonal(gain: float = 1.0, dtype: mx.Dtype = mx.float32) -> Callable[[mx.
 def sparse(
     sparsity: float, mean: float = 0.0, std: float = 1.0, dtype: mx.Dtype = mx.float32
 ) -> Callable[[mx.array], mx.array]:
-    """An initialiser of matrices of normal values in which a share of each row, drawn at random, is zero.
+    """An initialiser of matrices of normal values; in each row a given share of the elements, chosen at random, is
+    zero.
 
-    Martens, "Deep learning via Hessian-free optimization" (2010). Other than two axes raise ``ValueError``.
+    Martens, "Deep learning via Hessian-free optimization" (2010). Arrays that do not have two axes raise
+    ``ValueError``.
 
     Args:
         sparsity: the share of zeros, from 0 to 1; their number is rounded up.
-        mean: the centre of the other values.
-        std: their standard deviation.
-        dtype: of the result.
+        mean: the mean of the other values.
+        std: the standard deviation of the other values.
+        dtype: the dtype of the result.
 
     >>> mx.sum(nn.init.sparse(0.5)(mx.zeros((2, 4))) == 0, axis=1)
     array([2, 2], dtype=int32)
@@ -257,7 +259,7 @@ def _shape(function: str, a: mx.array) -> tuple[int, ...]:
 
 
 def _fans(function: str, a: mx.array) -> dict[str, int]:
-    """How many values enter one output, and how many outputs one value enters."""
+    """How many inputs each output depends on, and how many outputs each input affects."""
     shape = _shape(function, a)
     if len(shape) < 2:
         raise ValueError(f"[{function}] At least two axes (out, ..., in) are needed, got shape {shape}.")

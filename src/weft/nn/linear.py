@@ -1,4 +1,4 @@
-"""Affine and bilinear maps, and look-up tables."""
+"""Affine and bilinear maps, and embeddings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Bilinear", "Embedding", "Linear"]
 class Linear(Module):
     """The affine map ``x @ weight.T + bias`` of the last axis.
 
-    Weight and bias start uniform between plus and minus ``1 / sqrt(input_dims)``.
+    Initial weight and bias are uniform between plus and minus ``1 / sqrt(input_dims)``.
 
     Args:
-        input_dims: number of features in, at least 1.
-        output_dims: number of features out.
+        input_dims: the number of input features, at least 1.
+        output_dims: the number of output features.
         bias: whether there is a bias.
 
     The result has the shape of the input, with ``output_dims`` as its last size.
 
     Raises:
-        ValueError: when called: the last size of the input is not ``input_dims``.
+        ValueError: when called, if the last size of the input is not ``input_dims``.
 
     >>> layer = nn.Linear(2, 3)
     >>> layer.weight.shape, layer.bias.shape, layer(mx.zeros((5, 4, 2))).shape
@@ -64,14 +64,14 @@ class Linear(Module):
         """The layer with a quantised weight: a `nn.QuantizedLinear`, or with ``quantize_input`` a `nn.QQLinear`.
 
         Args:
-            group_size: how many neighbours share a scale; None for the usual number of the mode.
-            bits: of a code; None for the usual number of the mode.
+            group_size: how many neighbours share a scale; None for the default of the mode.
+            bits: how many bits a code has; None for the default of the mode.
             mode: see `mx.quantize`.
             quantize_input: whether inputs are quantised too, in a floating mode.
 
         Raises:
-            ValueError: an unfit format, or one that does not divide ``input_dims``.
-            NotImplementedError: inputs are to be quantised, and there is a bias.
+            ValueError: an invalid format, or a group size that does not divide ``input_dims``.
+            NotImplementedError: with ``quantize_input``, if the layer has a bias.
 
         >>> nn.Linear(64, 3).to_quantized(bits=8)
         QuantizedLinear(input_dims=64, output_dims=3, bias=True, group_size=64, bits=8, mode=affine)
@@ -82,20 +82,20 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """The bilinear map of two inputs: output ``i`` is ``x2 @ weight[i] @ x1 + bias[i]``, over their last axes.
+    """The bilinear map of two inputs: output ``i`` is ``x2 @ weight[i] @ x1 + bias[i]``, along their last axes.
 
-    Weight and bias start uniform between plus and minus ``1 / sqrt(input1_dims)``.
+    Initial weight and bias are uniform between plus and minus ``1 / sqrt(input1_dims)``.
 
     Args:
-        input1_dims: number of features of the first input.
-        input2_dims: number of features of the second input.
-        output_dims: number of features out.
+        input1_dims: the number of features of the first input.
+        input2_dims: the number of features of the second input.
+        output_dims: the number of output features.
         bias: whether there is a bias.
 
     Called with ``(..., input1_dims)`` and ``(..., input2_dims)``, whose other axes broadcast.
 
     Raises:
-        ValueError: when called: the last sizes of the inputs are others.
+        ValueError: when called, if the last sizes of the inputs do not fit.
 
     >>> layer = nn.Bilinear(2, 3, 4)
     >>> layer.weight.shape, layer(mx.zeros((5, 2)), mx.zeros((5, 3))).shape
@@ -131,7 +131,7 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """A table with one row per number, as for the tokens of a text.
+    """A table with one row per integer, such as per token of a text.
 
     The rows start normally distributed with standard deviation ``1 / sqrt(dims)``.
 
@@ -139,7 +139,7 @@ class Embedding(Module):
         num_embeddings: number of rows.
         dims: size of a row.
 
-    Called with an integer array, it returns the rows: a new last axis of size ``dims``.
+    Called with an array of integers, it returns the rows: the result has a new last axis of size ``dims``.
 
     >>> table = nn.Embedding(10, 4)
     >>> table(mx.array([[1, 2, 3]])).shape
@@ -161,10 +161,10 @@ class Embedding(Module):
         return rows
 
     def as_linear(self, x: mx.array) -> mx.array:
-        """The product with each row of the table, ``x @ weight.T``, as for the output of a language model.
+        """The product with each row of the table, ``x @ weight.T``, such as for the output of a language model.
 
         Args:
-            x: last size ``dims``.
+            x: an array whose last size is ``dims``.
 
         >>> nn.Embedding(10, 4).as_linear(mx.zeros((3, 4))).shape
         (3, 10)
@@ -182,13 +182,13 @@ class Embedding(Module):
         """The quantised table.
 
         Args:
-            group_size: how many neighbours share a scale; None for the usual number of the mode.
-            bits: of a code; None for the usual number of the mode.
+            group_size: how many neighbours share a scale; None for the default of the mode.
+            bits: how many bits a code has; None for the default of the mode.
             mode: see `mx.quantize`.
-            quantize_input: has to be False; what an embedding takes are numbers of rows.
+            quantize_input: must be False, because the inputs of an embedding are row numbers.
 
         Raises:
-            ValueError: an unfit format, or one that does not divide ``dims``.
+            ValueError: an invalid format, or a group size that does not divide ``dims``.
 
         >>> nn.Embedding(10, 64).to_quantized()
         QuantizedEmbedding(10, 64, group_size=64, bits=4, mode=affine)

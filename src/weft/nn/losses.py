@@ -51,14 +51,14 @@ def cross_entropy(
         logits: unnormalised log-probabilities, with the classes along ``axis``.
         targets: integers, the class of each example (the shape of ``logits`` without ``axis``), or probabilities (the
             shape of ``logits``).
-        weights: factors of the single losses, of their shape.
+        weights: factors of the individual losses, of their shape.
         axis: the axis of the classes.
         label_smoothing: the share of the target, at least 0 and below 1, that is spread evenly over all classes.
         reduction: "none", "mean" or "sum".
 
-    Classes count as indices do, negative ones from the end. One that does not exist (the number of classes or more,
-    or below minus that number) gives nan, in the loss and in the gradient, for it cannot raise while the targets are
-    not computed. To leave examples out, give them any class that exists and the weight 0.
+    Classes are indices: negative ones count from the end. A class out of range gives NaN in the loss and in the
+    gradient, because its value is not known when the loss is called, so that no error can be raised. To leave examples
+    out, give them a valid class and the weight 0.
 
     Returns:
         The losses (the shape of ``logits`` without ``axis``), or their mean or sum.
@@ -84,7 +84,7 @@ def cross_entropy(
         _check_same_shape("cross_entropy", "logits", logits, "targets", targets)
         loss = log_sum * mx.sum(targets, axis=axis) - mx.sum(distance * targets, axis=axis)
     else:
-        # Taken from the logits, which are in memory.
+        # Taken from the logits because these are in memory anyway.
         score = _of_class("cross_entropy", "logits", x, targets, axis)
         loss = log_sum - (score - largest.squeeze(axis))
     if label_smoothing > 0:
@@ -102,13 +102,13 @@ def binary_cross_entropy(
 ) -> mx.array:
     """The binary cross entropy between predictions and targets of the same shape.
 
-    With p the predicted probability and t the target, ``-(t * log(p) + (1 - t) * log(1 - p))``.
+    For a predicted probability p and a target t it is ``-(t * log(p) + (1 - t) * log(1 - p))``.
 
     Args:
-        inputs: logits, or probabilities with ``with_logits=False``; the logarithms of these are clipped at -100.
+        inputs: logits; or probabilities, with ``with_logits=False``. Logarithms of probabilities are at least -100.
         targets: probabilities, or 0 and 1.
-        weights: factors of the single losses, of their shape.
-        with_logits: whether ``inputs`` are logits, p = sigmoid(inputs).
+        weights: factors of the individual losses, of their shape.
+        with_logits: whether ``inputs`` are logits, with p = sigmoid(inputs).
         reduction: "none", "mean" or "sum".
 
     Returns:
@@ -141,7 +141,7 @@ def nll_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: Red
         reduction: "none", "mean" or "sum".
 
     Returns:
-        The losses (the shape of ``targets``), or their mean or sum; nan for a class that does not exist, as with
+        The losses (the shape of ``targets``), or their mean or sum; NaN for a class out of range, as in
         `cross_entropy`.
 
     Raises:
@@ -199,14 +199,14 @@ def l1_loss(predictions: mx.array, targets: mx.array, reduction: Reduction = "me
 def smooth_l1_loss(
     predictions: mx.array, targets: mx.array, beta: float = 1.0, reduction: Reduction = "mean"
 ) -> mx.array:
-    """`l1_loss`, rounded off near zero: with the difference d, ``0.5 * d**2 / beta`` where ``abs(d) < beta``, else
+    """`l1_loss` that is quadratic near zero: for a difference d, ``0.5 * d**2 / beta`` where ``abs(d) < beta``, else
     ``abs(d) - 0.5 * beta``.
 
     Girshick, arXiv:1504.08083.
 
     Args:
         predictions, targets: arrays of the same shape.
-        beta: where one formula changes to the other.
+        beta: the absolute difference at which the formula changes.
         reduction: "none", "mean" or "sum".
 
     Raises:
@@ -222,13 +222,13 @@ def smooth_l1_loss(
 
 
 def huber_loss(inputs: mx.array, targets: mx.array, delta: float = 1.0, reduction: Reduction = "none") -> mx.array:
-    """With the difference d, ``0.5 * d**2`` where ``abs(d) <= delta``, else ``delta * (abs(d) - 0.5 * delta)``.
+    """For a difference d, ``0.5 * d**2`` where ``abs(d) <= delta``, else ``delta * (abs(d) - 0.5 * delta)``.
 
     Huber, Robust estimation of a location parameter, 1964.
 
     Args:
         inputs, targets: arrays of the same shape.
-        delta: where one formula changes to the other.
+        delta: the absolute difference at which the formula changes.
         reduction: "none", "mean" or "sum".
 
     Raises:
@@ -240,13 +240,13 @@ def huber_loss(inputs: mx.array, targets: mx.array, delta: float = 1.0, reductio
     first, second = _pair("huber_loss", reduction, inputs=inputs, targets=targets)
     delta = number_of("huber_loss", "delta", delta)
     size = mx.abs(first - second)
-    # The square of a size that is not used would overflow, and make the gradient nan.
+    # The square in the branch that is not used would overflow, and make the gradient NaN.
     near = mx.minimum(size, delta)
     return _reduce(0.5 * mx.square(near) + delta * (size - near), reduction)
 
 
 def log_cosh_loss(inputs: mx.array, targets: mx.array, reduction: Reduction = "none") -> mx.array:
-    """``log(cosh(inputs - targets))``, which is like a half of the square near zero, and like the size far from it.
+    """``log(cosh(d))`` of differences d, which is about ``d**2 / 2`` near zero, and ``abs(d) - log(2)`` far from it.
 
     Args:
         inputs, targets: arrays of the same shape.
@@ -268,7 +268,7 @@ def hinge_loss(inputs: mx.array, targets: mx.array, reduction: Reduction = "none
 
     Args:
         inputs: predictions.
-        targets: -1 or 1 for each of them.
+        targets: -1 or 1 for each prediction.
         reduction: "none", "mean" or "sum".
 
     Raises:
@@ -288,12 +288,12 @@ def margin_ranking_loss(
     margin: float = 0.0,
     reduction: Reduction = "none",
 ) -> mx.array:
-    """``max(0, -targets * (inputs1 - inputs2) + margin)``: small where scores are in the wanted order.
+    """``max(0, -targets * (inputs1 - inputs2) + margin)``, which is small where scores are in the right order.
 
     Args:
         inputs1, inputs2: scores, of the same shape.
-        targets: 1 where the first should be higher, -1 where the second should.
-        margin: by how much.
+        targets: 1 where the first score should be higher, -1 where the second one should.
+        margin: the difference that scores should have.
         reduction: "none", "mean" or "sum".
 
     Raises:
@@ -314,7 +314,7 @@ def kl_div_loss(inputs: mx.array, targets: mx.array, axis: int = -1, reduction: 
 
     Args:
         inputs: logarithms of the predicted probabilities.
-        targets: logarithms of the true ones, of the same shape.
+        targets: logarithms of the true probabilities, of the same shape.
         axis: the axis of the distribution.
         reduction: "none", "mean" or "sum".
 
@@ -343,8 +343,8 @@ def gaussian_nll_loss(
 
     Args:
         inputs: predicted means.
-        targets: what was seen, of the same shape.
-        vars: predicted variances, of the same shape; below ``eps`` they count as that.
+        targets: observed values, of the same shape.
+        vars: predicted variances, of the same shape; variances below ``eps`` are replaced by it.
         full: whether to add the constant ``0.5 * log(2 * pi)``.
         eps: the smallest variance.
         reduction: "none", "mean" or "sum".
@@ -371,7 +371,7 @@ def cosine_similarity_loss(
     Args:
         x1, x2: arrays of the same shape.
         axis: the axis of the vectors.
-        eps: the least that is divided by.
+        eps: the smallest divisor.
         reduction: "none", "mean" or "sum".
 
     Raises:
@@ -406,7 +406,7 @@ def triplet_loss(
         anchors, positives, negatives: arrays of the same shape.
         axis: the axis of the vectors.
         p: the degree of the norm, above 0; else ``ValueError``.
-        margin: how much farther the negatives should be.
+        margin: by how much the negatives should be farther away.
         eps: added to the sums, so that the root has a gradient at zero.
         reduction: "none", "mean" or "sum".
 
@@ -430,7 +430,7 @@ def triplet_loss(
 
 
 def _pair(function: str, reduction: Reduction, **arguments: mx.array) -> list[mx.array]:
-    """Two arguments of the same shape."""
+    """Two arguments, checked to have the same shape."""
     one_of(function, "reduction", reduction, _REDUCTIONS)
     (first_name, second_name), (first, second) = arguments, _arrays(function, **arguments)
     _check_same_shape(function, first_name, first, second_name, second)
@@ -463,7 +463,7 @@ def _weighted(function: str, loss: mx.array, weights: mx.array | None) -> mx.arr
 
 
 def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axis: int) -> mx.array:
-    """The entry of `scores` along `axis` that `targets` names, for each position of the other axes."""
+    """For each position of the other axes, the entry of `scores` along `axis` at the index in `targets`."""
     expected = scores.shape[:axis] + scores.shape[axis + 1 :]
     if targets.shape != expected:
         raise ValueError(
@@ -475,18 +475,18 @@ def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axi
     score = mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
     classes = scores.shape[axis]
     known = mx.logical_and(targets >= -classes, targets < classes)
-    # A factor instead of `mx.where`, so that the gradient is nan as well.
+    # A factor instead of `mx.where`, so that the gradient is NaN as well.
     return score * mx.where(known, mx.ones_like(score), mx.nan)
 
 
 def _of_logits(x: mx.array, targets: mx.array) -> mx.array:
-    """`log(1 + exp(x)) - x * targets`, as a sum in which no term cancels another for targets from 0 to 1."""
+    """`log(1 + exp(x)) - x * targets`, computed without cancellation for targets from 0 to 1."""
     x = x.astype(result_dtype(x))
     positive = mx.greater(x, 0)
     return mx.logaddexp(0, mx.where(positive, -x, x)) + x * (positive.astype(x.dtype) - targets)
 
 
 def _clipped_log(probability: mx.array) -> mx.array:
-    """The logarithm, not below -100, with a gradient of zero (not nan) in zero."""
+    """The logarithm, but at least -100; at zero its gradient is zero, not NaN."""
     is_zero = probability == 0
     return mx.where(is_zero, -100, mx.maximum(mx.log(mx.where(is_zero, 1, probability)), -100))

@@ -48,9 +48,9 @@ def _is_module_entry(module: Module, key: str, value: Any) -> bool:
 class Module(dict[str, Any]):
     """The base class of layers and models: a tree of arrays and other modules.
 
-    Arrays, modules, dicts, lists and tuples that are assigned to an attribute become entries of the dict,
-    everything else an ordinary attribute. The parameters are the arrays in entries whose name does not start
-    with an underscore, also inside lists, dicts and other modules (not inside tuples).
+    Arrays, modules, dicts, lists and tuples that are assigned to an attribute become entries of the dict; everything
+    else becomes an ordinary attribute. The parameters are the arrays in entries whose name does not start with an
+    underscore, also inside lists, dicts and other modules (but not inside tuples).
 
     >>> class Scale(nn.Module):
     ...     def __init__(self):
@@ -65,11 +65,11 @@ class Module(dict[str, Any]):
     array([2, 3], dtype=float32)
     """
 
-    # Compiled functions look at the attributes of all modules in each call: most modules have only what is in a slot.
+    # Compiled functions read the attributes of all modules in each call. Most modules only have the one in this slot.
     __slots__ = ("__dict__", "__weakref__", "_training")
     _training: bool
     _never_trained: ClassVar[frozenset[str]] = frozenset()
-    """Entries that stay frozen: parameters that the layer itself changes, as running statistics."""
+    """Entries that are always frozen: arrays that the layer itself changes, such as running statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Module(dict[str, Any]):
         return outline(self, own_text)
 
     def _extra_repr(self) -> str:
-        """What a layer shows of itself between its parentheses; layers override it."""
+        """What is printed of a layer between its parentheses; layers override it."""
         return ""
 
     @staticmethod
@@ -126,9 +126,9 @@ class Module(dict[str, Any]):
         """Whether an entry may hold sub-modules: it is a dict (such as a module) or a list.
 
         Args:
-            module: where the entry is; `filter_and_map` passes these arguments.
-            key: its path there.
-            value: what it is.
+            module: the module that contains the entry; `filter_and_map` passes these arguments.
+            key: its path in the module.
+            value: its value.
 
         >>> list(nn.Sequential(nn.ReLU()).filter_and_map(nn.Module.valid_child_filter))
         ['layers']
@@ -140,9 +140,9 @@ class Module(dict[str, Any]):
         """Whether an entry is or may hold parameters: its name does not start with an underscore.
 
         Args:
-            module: where the entry is; `filter_and_map` passes these arguments.
-            key: its path there.
-            value: what it is.
+            module: the module that contains the entry; `filter_and_map` passes these arguments.
+            key: its path in the module.
+            value: its value.
 
         >>> list(nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter))
         ['weight', 'bias']
@@ -154,9 +154,9 @@ class Module(dict[str, Any]):
         """Whether an entry is or may hold parameters that are not frozen.
 
         Args:
-            module: where the entry is; `filter_and_map` passes these arguments.
-            key: its path there.
-            value: what it is.
+            module: the module that contains the entry; `filter_and_map` passes these arguments.
+            key: its path in the module.
+            value: its value.
 
         >>> list(nn.Linear(2, 3).freeze(keys="weight").filter_and_map(nn.Module.trainable_parameter_filter))
         ['bias']
@@ -165,7 +165,8 @@ class Module(dict[str, Any]):
 
     @property
     def state(self) -> Self:
-        """The module itself, a dict of all its arrays, as `mx.compile` takes it for ``inputs`` and ``outputs``.
+        """The module itself, which is a dict of all its arrays and can be given to `mx.compile` as ``inputs`` and
+        ``outputs``.
 
         Unlike `parameters` it is not a copy, and it includes arrays whose name starts with an underscore.
 
@@ -184,15 +185,16 @@ class Module(dict[str, Any]):
         """A tree of dicts and lists with the entries of the module that pass a filter.
 
         Args:
-            filter_fn: called with the module, the path of the entry inside this module (``layers.0``) and its value; an
-                entry that does not pass is left out (inside lists and dicts: ``{}`` stands in its place).
-            map_fn: applied to the leaves; left out, they stay as they are.
-            is_leaf_fn: called like ``filter_fn``; whether a value is a leaf. Left out, everything is but modules, dicts
-                and lists.
+            filter_fn: called with the module, the path of the entry inside this module (``layers.0``) and its value. An
+                entry for which it returns False is left out; in a list or dict inside the module, it is replaced by
+                ``{}``.
+            map_fn: applied to the leaves; by default leaves are not changed.
+            is_leaf_fn: called like ``filter_fn``; whether a value is a leaf. By default everything is, except modules,
+                dicts and lists.
 
         Raises:
-            RuntimeError: ``is_leaf_fn`` says that something is not a leaf that cannot be entered.
-            ValueError: a module is inside of itself.
+            RuntimeError: ``is_leaf_fn`` returns False for something that has no entries.
+            ValueError: a module contains itself.
 
         >>> nn.Linear(2, 3).filter_and_map(nn.Module.valid_parameter_filter, lambda p: p.shape)
         {'weight': (3, 2), 'bias': (3,)}
@@ -234,14 +236,15 @@ class Module(dict[str, Any]):
         def is_leaf(module: Module, key: str, value: Any) -> bool:
             if not isinstance(value, Module):
                 return False
-            # Not `children`: an error about a cycle has to name the module that was asked, not one inside of it.
+            # Not `children`, because an error about a cycle must name the module on which the method was called.
             children = selected_inside(value, (value.valid_child_filter, _unchanged, _is_module_entry), self.is_module)
             return not tree_flatten(children, is_leaf=Module.is_module)
 
         return self.filter_and_map(self.valid_child_filter, is_leaf_fn=is_leaf)
 
     def named_modules(self) -> list[tuple[str, Module]]:
-        """This module and all below it, each with its path, from the top; the last child comes first.
+        """This module and all modules below it, each with its path, parents first; the last child comes before the
+        others.
 
         >>> [name for name, _ in nn.Sequential(nn.ReLU(), nn.Tanh()).named_modules()]
         ['', 'layers.1', 'layers.0']
@@ -258,7 +261,7 @@ class Module(dict[str, Any]):
         return found
 
     def modules(self) -> list[Module]:
-        """This module and all below it, in the order of `named_modules`.
+        """This module and all modules below it, in the order of `named_modules`.
 
         >>> nn.Sequential(nn.ReLU()).modules()[1:]
         [ReLU()]
@@ -266,11 +269,11 @@ class Module(dict[str, Any]):
         return [module for _, module in self.named_modules()]
 
     def update(self, parameters: dict[str, Any], strict: bool = True) -> Self:  # type: ignore[override]  # MLX's name
-        """Replace parameters by those of a tree, which may hold any part of them.
+        """Replace parameters by those of a tree, which may contain only some of them.
 
         Args:
-            parameters: a tree as ``parameters`` returns it; an empty dict or list replaces nothing.
-            strict: whether entries that the module does not have raise ``ValueError``, or are skipped.
+            parameters: a tree like that of `parameters`; an empty dict or list replaces nothing.
+            strict: whether an entry that the module does not have raises ``ValueError``; otherwise it is skipped.
 
         Returns:
             The module.
@@ -284,11 +287,11 @@ class Module(dict[str, Any]):
         return self
 
     def update_modules(self, modules: dict[str, Any], strict: bool = True) -> Self:
-        """Replace sub-modules by those of a tree, which may hold any part of them.
+        """Replace sub-modules by those of a tree, which may contain only some of them.
 
         Args:
-            modules: a tree as `children` or `leaf_modules` returns it; an empty dict or list replaces nothing.
-            strict: whether entries that the module does not have raise ``ValueError``, or are skipped.
+            modules: a tree like those of `children` and `leaf_modules`; an empty dict or list replaces nothing.
+            strict: whether an entry that the module does not have raises ``ValueError``; otherwise it is skipped.
 
         Returns:
             The module.
@@ -302,11 +305,11 @@ class Module(dict[str, Any]):
         return self
 
     def apply(self, map_fn: Callable[[mx.array], mx.array], filter_fn: EntryFilter | None = None) -> Self:
-        """Replace each parameter by what a function makes of it.
+        """Replace each parameter by the result of a function.
 
         Args:
             map_fn: called with each array.
-            filter_fn: which entries take part, as in `filter_and_map`; left out, all parameters.
+            filter_fn: which entries are replaced, as in `filter_and_map`; by default all parameters.
 
         Returns:
             The module.
@@ -317,7 +320,7 @@ class Module(dict[str, Any]):
         return self.update(self.filter_and_map(filter_fn or self.valid_parameter_filter, map_fn))
 
     def apply_to_modules(self, apply_fn: Callable[[str, Module], Any]) -> Self:
-        """Call a function with the path of each module and the module, this one (path ``""``) included.
+        """Call a function with the path and the module for this module (path ``""``) and all modules below it.
 
         Returns:
             The module.
@@ -335,8 +338,8 @@ class Module(dict[str, Any]):
 
         Args:
             dtype: the new dtype.
-            predicate: called with the dtype of each parameter; whether to convert it. Left out, real floating-point
-                parameters are; with None, all.
+            predicate: called with the dtype of each parameter; whether to convert it. By default real floating-point
+                parameters are converted; with None, all.
 
         >>> model = nn.LayerNorm(2)
         >>> model.set_dtype(mx.float16)
@@ -347,7 +350,8 @@ class Module(dict[str, Any]):
 
     @property
     def _no_grad(self) -> set[str]:
-        """The names of frozen entries, which may be changed. Most modules have none, and no set."""
+        """The names of frozen entries, as a set that may be changed. Most modules have no frozen entries, and no set
+        until then."""
         names: set[str] = self.__dict__.setdefault("_no_grad", set())
         return names
 
@@ -365,7 +369,7 @@ class Module(dict[str, Any]):
         raise AttributeError(f"[{type(self).__name__}] `training` cannot be assigned: use `train()` or `eval()`.")
 
     def train(self, mode: bool = True) -> Self:
-        """Put this module and all below it into training mode (or, with ``mode=False``, out of it).
+        """Put this module and all modules below it into training mode or, with ``mode=False``, into evaluation mode.
 
         Returns:
             The module.
@@ -377,11 +381,11 @@ class Module(dict[str, Any]):
         return self.apply_to_modules(lambda path, module: module._set_training_mode(mode))
 
     def _set_training_mode(self, mode: bool) -> None:
-        """Put this module alone into a mode; layers that change with it override this."""
+        """Put only this module into a mode; layers that change with the mode override this."""
         self._training = mode
 
     def eval(self) -> Self:
-        """Put this module and all below it into evaluation mode, as ``train(False)`` does.
+        """Put this module and all modules below it into evaluation mode, as ``train(False)`` does.
 
         Returns:
             The module.
@@ -392,11 +396,11 @@ class Module(dict[str, Any]):
         return self.train(False)
 
     def freeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
-        """Take parameters out of `trainable_parameters`, and so out of the gradients of `nn.value_and_grad`.
+        """Remove parameters from `trainable_parameters`, and so from the gradients of `nn.value_and_grad`.
 
         Args:
             recurse: whether to do the same in all modules below.
-            keys: names of the entries to freeze; left out, all parameters.
+            keys: names of the entries to freeze; by default all parameters.
             strict: whether a key that no module has raises ``KeyError``.
 
         Returns:
@@ -414,7 +418,7 @@ class Module(dict[str, Any]):
         return self
 
     def unfreeze(self, *, recurse: bool = True, keys: str | Iterable[str] | None = None, strict: bool = False) -> Self:
-        """Take back a `freeze`; the arguments mean the same.
+        """Undo `freeze`; the arguments mean the same.
 
         Returns:
             The module.
@@ -466,18 +470,18 @@ class Module(dict[str, Any]):
         file_or_weights: str | os.PathLike[str] | Iterable[tuple[str, mx.array]] | dict[str, mx.array],
         strict: bool = True,
     ) -> Self:
-        """Replace parameters by those of a file or of a list.
+        """Replace parameters by those of a file or a list.
 
         Args:
             file_or_weights: a file of `save_weights`, or pairs of a path and an array.
-            strict: whether paths and shapes have to be exactly those of the module. Otherwise, missing parameters stay,
-                unknown ones are skipped, and shapes may change.
+            strict: whether paths and shapes must be exactly those of the module. Otherwise missing parameters are not
+                changed, unknown ones are skipped, and shapes may change.
 
         Returns:
             The module.
 
         Raises:
-            ValueError: strict is not met or something is no array.
+            ValueError: the arrays do not fit the module (if ``strict``), or an entry is no array.
 
         >>> nn.LayerNorm(2).load_weights([("bias", mx.array([1.0, 2.0]))], strict=False).bias
         array([1, 2], dtype=float32)
@@ -485,11 +489,11 @@ class Module(dict[str, Any]):
         weights = weights_of(file_or_weights)
         if strict:
             check_weights(dict(tree_flatten(self.parameters())), weights)
-        # The path of a module itself is the empty one, and leads to no parameter.
+        # An empty path is that of the module itself, at which there is no parameter.
         if named := [(path, array) for path, array in weights.items() if path]:
             self.update(tree_unflatten(named), strict=False)
         return self
 
 
-# Attribute lookup finds these before the entries of the dict.
+# Attribute lookup finds these names before the entries of the dict.
 _RESERVED = frozenset(dir(Module))

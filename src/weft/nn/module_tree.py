@@ -1,4 +1,4 @@
-"""What is inside of a module: as text, as a tree of what passes a filter; and replacing it in place.
+"""The contents of a module: as text, as a tree of entries that pass a filter, and replaced in place.
 
 A module is a tree of dicts (modules are dicts too), lists and leaves. Members are named by dotted paths:
 ``layers.0.weight`` is the weight of the first entry of the list ``layers``.
@@ -23,11 +23,11 @@ from weft.tree import (
 )
 
 Path: TypeAlias = tuple[Any, str | int] | None
-"""The path of a container and a key in there; None for the tree itself. Most paths are never written as text."""
+"""The path of a container and a key in it; None for the root. The text of most paths is never needed."""
 
 EntryFilter: TypeAlias = Callable[[Any, str, Any], bool]
 Functions: TypeAlias = tuple[EntryFilter, Callable[[Any], Any], EntryFilter]
-"""Which entries to take, what to make of leaves, and which are leaves; as `Module.filter_and_map` takes them."""
+"""A filter of entries, a function of leaves, and a function that recognises leaves; see `Module.filter_and_map`."""
 
 MISMATCH = (
     "`{path}` is {current} and cannot be replaced by {new}; "
@@ -42,15 +42,15 @@ ENDLESS_TREE = (
 
 
 def endless(module: Any, path: str) -> ValueError:
-    """The error that what is at a path of a module contains the module."""
+    """The error for a module that contains itself at a path."""
     return ValueError(ENDLESS_TREE.format(path=path, name=type(module).__name__))
 
 
 def outline(root: Any, own_text: Callable[[Any], tuple[str, list[tuple[str, Any]] | None]]) -> str:
-    """A text with a line for each node of a tree; a node that is inside of itself is three dots there.
+    """A text with a line for each node of a tree; a node inside of itself is shown as three dots.
 
-    own_text: gives the first line of a node without its closing parenthesis, and its children by name; or the whole
-        text of a node, and None.
+    own_text: returns the first line of a node without its closing parenthesis, and its children by name; or the whole
+    text of a node, and None.
 
     >>> children = {"top": [("a", "left"), ("b", "right")], "left": [], "right": None}
     >>> print(outline("top", lambda node: (f"{node}(", children[node])))
@@ -88,7 +88,7 @@ def selected(module: Any, functions: Functions, is_module: Callable[[Any], bool]
     {'b': [-2, {'c': -3}]}
 
     Raises:
-        ValueError: the module is inside of itself.
+        ValueError: the module contains itself.
     """
     try:
         return selected_inside(module, functions, is_module)
@@ -100,13 +100,13 @@ def selected(module: Any, functions: Functions, is_module: Callable[[Any], bool]
 
 
 def selected_inside(module: Any, functions: Functions, is_module: Callable[[Any], bool]) -> dict[str, Any]:
-    """`selected` of a module inside of the one that an error has to name: this raises `EndlessTree`."""
+    """`selected` for a module inside of the one that an error must name: raises `EndlessTree` if it contains itself."""
     found: dict[str, Any] = unfold({}, (module, _Selection(functions, is_module).of_module(module)))
     return found
 
 
 class _Selection:
-    """What `unfold` takes: keys, leaves or empty containers, and what these are filled with."""
+    """The function for `unfold`: it returns keys, and leaves or empty containers with what fills them."""
 
     def __init__(self, functions: Functions, is_module: Callable[[Any], bool]) -> None:
         self._filter, self._map, self._is_leaf = functions
@@ -143,9 +143,8 @@ class _Selection:
 def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:
     """Put the leaves of the tree `updates` at the same paths into `destination`.
 
-    Empty containers in `updates` stand for "nothing to replace here", whatever is there. With `strict`, what
-    has no entry in `destination` or does not fit there raises `ValueError`, and nothing is replaced; otherwise it is
-    skipped.
+    Empty containers in `updates` replace nothing. With `strict`, an entry that does not exist in `destination` or does
+    not fit there raises `ValueError`, and nothing is replaced; otherwise it is skipped.
 
     >>> tree = {"a": [1, 2], "b": 3}
     >>> replace_leaves(tree, {"a": [{}, 5]}, int, "number", True)
@@ -182,7 +181,7 @@ def _path_text(path: Path) -> str:
 
 
 def put_back(destination: Any, present: Any, former: Any) -> None:
-    """Replace each leaf of the tree `present` by that of `former`, where it is what stands in `destination`.
+    """Replace each leaf of `present` that is still in `destination` by the leaf of `former` at the same path.
 
     >>> here, other, before = [object() for _ in range(3)]
     >>> tree = {"a": here, "b": other}
@@ -205,7 +204,7 @@ def _is_inner(value: Any, leaf_type: type) -> bool:
 
 
 def _listed(container: Any, key: str | int) -> Any:
-    """The entry of a list, or `MISSING`; those of a tuple cannot be replaced."""
+    """The entry of a list, or `MISSING`; entries of a tuple cannot be replaced."""
     is_index = isinstance(container, list) and isinstance(key, int) and key < len(container)
     return container[key] if is_index else MISSING
 

@@ -10,7 +10,7 @@ __all__ = ["BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "RMSNorm"]
 
 
 class LayerNorm(Module):
-    """Gives the last axis mean zero and variance one: ``(x - mean) / sqrt(variance + eps) * weight + bias``.
+    """Normalises the last axis to mean zero and variance one: ``(x - mean) / sqrt(variance + eps) * weight + bias``.
 
     Ba, Kiros, Hinton, arXiv:1607.06450. Statistics of half-precision inputs are computed in float32.
 
@@ -46,7 +46,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Scales the last axis to mean square one: ``x / sqrt(mean(x**2) + eps) * weight``.
+    """Scales the last axis to a mean square of one: ``x / sqrt(mean(x**2) + eps) * weight``.
 
     Zhang, Sennrich, arXiv:1910.07467. The mean square of half-precision inputs is computed in float32.
 
@@ -74,23 +74,24 @@ class RMSNorm(Module):
 
 
 class BatchNorm(Module):
-    """Gives each channel of a batch mean zero and variance one: ``(x - mean) / sqrt(variance + eps) * weight + bias``.
+    """Normalises each channel of a batch to mean 0 and variance 1: ``(x - mean) / sqrt(variance + eps) * weight +
+    bias``.
 
-    Ioffe, Szegedy, arXiv:1502.03167. Statistics of half-precision inputs are computed in float32. While training, they
-    also move ``running_mean`` and ``running_var`` by the share ``momentum``; in evaluation mode (``model.eval()``)
-    these take their place. Both are saved with the weights, and never trained.
+    Ioffe, Szegedy, arXiv:1502.03167. Statistics of half-precision inputs are computed in float32. While training,
+    ``running_mean`` and ``running_var`` are updated with the share ``momentum`` of the batch's statistics; evaluation
+    mode (``model.eval()``) uses them instead of the batch's. Both are saved with the weights, and never trained.
 
     Args:
         num_features: number of channels, which is the last size of the input.
         eps: added to the variance.
         momentum: the share of a new batch in the running statistics.
         affine: whether there are a weight and a bias.
-        track_running_stats: whether there are running statistics. Without them, those of the batch are always used.
+        track_running_stats: whether there are running statistics. Without them, the batch's are always used.
 
     Called with ``(N, C)`` or ``(N, ..., C)``.
 
     Raises:
-        ValueError: when called: the input has another shape, or, while training, one value per channel.
+        ValueError: when called, if the input has another shape or, while training, only one value per channel.
 
     >>> layer = nn.BatchNorm(2, eps=0)
     >>> layer(mx.array([[1.0, 0.0], [3.0, 8.0]]))
@@ -150,7 +151,7 @@ class BatchNorm(Module):
         return _affine(self, (wide - mean) * mx.rsqrt(variance + self.eps), x.dtype)
 
     def _check_and_track(self, x: mx.array, mean: mx.array, variance: mx.array) -> None:
-        """Move the running statistics. The variance is that of the population, which the batch is a sample of."""
+        """Update the running statistics. The variance is the unbiased estimate from the batch as a sample."""
         count = x.size // x.shape[-1] if x.shape[-1] else 2
         if count < 2:
             raise ValueError(
@@ -166,18 +167,18 @@ class BatchNorm(Module):
 
 
 class GroupNorm(Module):
-    """Gives each group of channels of an example mean zero and variance one: ``(x - mean) / sqrt(variance + eps)``.
+    """Normalises each group of channels of an example to mean 0 and variance 1: ``(x - mean) / sqrt(variance + eps)``.
 
-    Wu, He, arXiv:1803.08494. Statistics are taken over the channels of a group and all axes between the first and the
-    last, those of half-precision inputs in float32. The result is multiplied by ``weight``, and ``bias`` is added.
+    Wu, He, arXiv:1803.08494. Statistics are computed over the channels of a group and all axes between the first and
+    the last, in float32 for half precision. The result is multiplied by ``weight``, and ``bias`` is added.
 
     Args:
         num_groups: number of groups, a divisor of ``dims``.
         dims: number of channels, which is the last size of the input.
         eps: added to the variance.
         affine: whether there are a weight and a bias.
-        pytorch_compatible: whether a group is made of neighbours, as in PyTorch; otherwise it is made of the channels
-            that are ``num_groups`` apart.
+        pytorch_compatible: whether a group consists of neighbouring channels, as in PyTorch; otherwise of channels that
+            are ``num_groups`` apart.
 
     Called with ``(N, C)`` or ``(N, ..., C)``.
 
@@ -226,7 +227,7 @@ class GroupNorm(Module):
         return _affine(self, centred * mx.rsqrt(variance + self.eps), x.dtype)
 
     def _of_groups(self, means: mx.array) -> mx.array:
-        """For each channel the mean over its group of what there is of each channel."""
+        """For each channel the mean, over its group, of ``means``, which has one number for each channel."""
         groups, each = self.num_groups, self.dims // self.num_groups
         apart, axis = ((groups, each), -1) if self.pytorch_compatible else ((each, groups), -2)
         split = mx.unflatten(means, -1, apart)
@@ -235,10 +236,10 @@ class GroupNorm(Module):
 
 
 class InstanceNorm(Module):
-    """Gives each channel of an example mean zero and variance one: ``(x - mean) / sqrt(variance + eps)``.
+    """Normalises each channel of an example to mean zero and variance one: ``(x - mean) / sqrt(variance + eps)``.
 
-    Ulyanov, Vedaldi, Lempitsky, arXiv:1607.08022. Statistics are taken over all axes between the first and the last,
-    those of half-precision inputs in float32.
+    Ulyanov, Vedaldi, Lempitsky, arXiv:1607.08022. Statistics are computed over all axes between the first and the last,
+    in float32 for half precision.
 
     Args:
         dims: number of channels, which is the last size of the input.
@@ -276,12 +277,12 @@ class InstanceNorm(Module):
 
 
 def _widened(x: mx.array) -> mx.array:
-    """Half precision as float32."""
+    """Half precision converted to float32."""
     return x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x
 
 
 def _affine(layer: Module, x: mx.array, dtype: mx.Dtype) -> mx.array:
-    """What was computed for an input of some dtype, times the layer's weight, plus its bias, rounded once."""
+    """A normalised input times the layer's weight, plus its bias, rounded once to the dtype of the input."""
     if "weight" in layer:
         dtype = mx.result_type(dtype, layer["weight"].dtype, layer["bias"].dtype)
         x = x * layer["weight"] + layer["bias"]
@@ -289,5 +290,5 @@ def _affine(layer: Module, x: mx.array, dtype: mx.Dtype) -> mx.array:
 
 
 def _floating(x: mx.array) -> mx.array:
-    """Integers and booleans as float32."""
+    """Integers and booleans converted to float32."""
     return x if mx.issubdtype(x.dtype, mx.inexact) else x.astype(mx.float32)

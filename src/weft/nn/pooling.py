@@ -12,7 +12,7 @@ __all__ = ["AvgPool1d", "AvgPool2d", "AvgPool3d", "MaxPool1d", "MaxPool2d", "Max
 
 
 class _Pool(Module):
-    """What all of them share. A subclass names its number of axes in its class statement."""
+    """The base of pooling layers. A subclass names its number of axes in its class statement."""
 
     _rank: ClassVar[int]
 
@@ -31,7 +31,7 @@ class _Pool(Module):
         return f"kernel_size={self._kernel_size}, stride={self._stride}, padding={self._padding}"
 
     def _windows(self, x: mx.array, filling: Any) -> tuple[mx.array, tuple[int, ...]]:
-        """The padded input as an array that shows all windows, and the axes along which a window lies."""
+        """The padded input as a view of all windows, and the axes of the view along which a window lies."""
         if x.ndim != self._rank + 2:
             axes = CHANNELS_LAST[self._rank]
             raise ValueError(f"[{self!r}] the input has to have the axes {axes}, got shape {x.shape}.")
@@ -49,10 +49,10 @@ class _Pool(Module):
 def _shown(
     x: mx.array, counts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
 ) -> tuple[mx.array, tuple[int, ...]]:
-    """So many windows along each axis, of some sizes, which begin some steps apart; and the axes along which they lie.
-    It is a view: windows that overlap take no more memory than the array."""
+    """A view of windows, with ``counts`` windows of ``sizes`` elements along each axis, which begin ``steps`` apart;
+    and the axes along which a window lies. Overlapping windows take no more memory than the array."""
     rank = len(counts)
-    if sizes == steps:  # each element is in one window at most
+    if sizes == steps:  # each element is in at most one window
         x = x[(slice(None), *[slice(count * size) for count, size in zip(counts, sizes, strict=True)])]
         for axis in reversed(range(rank)):
             x = mx.unflatten(x, 1 + axis, (-1, sizes[axis]))
@@ -80,7 +80,7 @@ class _AvgPool(_Pool):
 
 
 def _least(dtype: mx.Dtype) -> Any:
-    """What is not above any number of a dtype."""
+    """The smallest number of a dtype."""
     if mx.issubdtype(dtype, mx.inexact):
         return -mx.inf
     return False if dtype == mx.bool_ else mx.iinfo(dtype).min
@@ -91,7 +91,7 @@ class MaxPool1d(_MaxPool, rank=1):
 
     Args:
         kernel_size: size of a window.
-        stride: how far apart windows begin; left out, ``kernel_size``.
+        stride: the distance between the beginnings of windows; by default ``kernel_size``.
         padding: how many elements, below all others, are put at both ends.
 
     Called with ``(N, L, C)``; the result has ``(L + 2 * padding - kernel_size) // stride + 1`` elements along its
@@ -112,7 +112,7 @@ class MaxPool2d(_MaxPool, rank=2):
 
     Args:
         kernel_size: size of a window; each is one number, or one for height and one for width.
-        stride: how far apart windows begin; left out, ``kernel_size``.
+        stride: the distance between the beginnings of windows; by default ``kernel_size``.
         padding: how many elements, below all others, are put at both ends of an axis.
 
     Called with ``(N, H, W, C)``; the result has ``(H + 2 * padding - kernel_size) // stride + 1`` rows, and as many
@@ -136,7 +136,7 @@ class MaxPool3d(_MaxPool, rank=3):
 
     Args:
         kernel_size: size of a window; each is one number, or one for each of the three axes.
-        stride: how far apart windows begin; left out, ``kernel_size``.
+        stride: the distance between the beginnings of windows; by default ``kernel_size``.
         padding: how many elements, below all others, are put at both ends of an axis.
 
     Called with ``(N, D, H, W, C)``; the result has ``(D + 2 * padding - kernel_size) // stride + 1`` elements along
@@ -160,7 +160,7 @@ class AvgPool1d(_AvgPool, rank=1):
 
     Args:
         kernel_size: size of a window.
-        stride: how far apart windows begin; left out, ``kernel_size``.
+        stride: the distance between the beginnings of windows; by default ``kernel_size``.
         padding: how many zeros, which count as elements, are put at both ends.
 
     Called with ``(N, L, C)``; the result has ``(L + 2 * padding - kernel_size) // stride + 1`` elements along its
@@ -181,7 +181,7 @@ class AvgPool2d(_AvgPool, rank=2):
 
     Args:
         kernel_size: size of a window; each is one number, or one for height and one for width.
-        stride: how far apart windows begin; left out, ``kernel_size``.
+        stride: the distance between the beginnings of windows; by default ``kernel_size``.
         padding: how many zeros, which count as elements, are put at both ends of an axis.
 
     Called with ``(N, H, W, C)``; the result has ``(H + 2 * padding - kernel_size) // stride + 1`` rows, and as many
@@ -205,7 +205,7 @@ class AvgPool3d(_AvgPool, rank=3):
 
     Args:
         kernel_size: size of a window; each is one number, or one for each of the three axes.
-        stride: how far apart windows begin; left out, ``kernel_size``.
+        stride: the distance between the beginnings of windows; by default ``kernel_size``.
         padding: how many zeros, which count as elements, are put at both ends of an axis.
 
     Called with ``(N, D, H, W, C)``; the result has ``(D + 2 * padding - kernel_size) // stride + 1`` elements along

@@ -1,4 +1,4 @@
-"""Layers that tell a model where an element of a sequence is."""
+"""Layers that encode positions in a sequence."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["ALiBi", "RoPE", "SinusoidalPositionalEncoding"]
 
 
 class RoPE(Module):
-    """Rotary positional encoding: turns pairs of features by angles that grow with the position; see `mx.fast.rope`.
+    """Rotary positional encoding: rotates pairs of features by angles that grow with the position; see `mx.fast.rope`.
 
     Su et al., arXiv:2104.09864.
 
     Args:
-        dims: how many features are turned, an even number; those behind them stay as they are.
-        traditional: a pair is two neighbours; otherwise it is feature ``i`` and feature ``i + dims / 2``.
-        base: the angles shrink with ``i`` from 1 towards ``1 / base``.
+        dims: how many features are rotated, an even number; further features are unchanged.
+        traditional: whether a pair consists of two neighbours; else of feature ``i`` and feature ``i + dims / 2``.
+        base: the angle per position of pair ``i`` is ``base ** (-2 * i / dims)``.
         scale: the factor of positions.
 
-    Called with ``(B, ..., T, D)`` and, left out 0, ``offset``, the first position: an int, or integers ``()``, ``(1,)``
-    or ``(B,)``.
+    Called with ``(B, ..., T, D)`` and optionally ``offset``, the first position: an int (0 by default), or integers
+    ``()``, ``(1,)`` or ``(B,)``.
 
     >>> nn.RoPE(2)(mx.array([[[1.0, 0.0], [1.0, 0.0]]]))
     array([[[1, 0],
@@ -55,14 +55,14 @@ class SinusoidalPositionalEncoding(Module):
     Vaswani et al., arXiv:1706.03762.
 
     Args:
-        dims: number of features that a position gets, an even number.
+        dims: the number of features for a position, an even number.
         min_freq: the lowest frequency, which is the last one.
         max_freq: the highest frequency, which is the first one.
-        scale: the factor of the result; left out, ``sqrt(2 / dims)``.
-        cos_first: whether cosines are put before sines, or behind them.
-        full_turns: whether frequencies count turns, or radians.
+        scale: the factor of the result; by default ``sqrt(2 / dims)``.
+        cos_first: whether cosines come before sines.
+        full_turns: whether frequencies are in turns; otherwise in radians.
 
-    Called with positions, it returns a new last axis of size ``dims``.
+    Called with positions, it returns an array with a new last axis of size ``dims``.
 
     >>> nn.SinusoidalPositionalEncoding(4, scale=1)(mx.array([0, 1]))
     array([[0, 0, 1, 1],
@@ -98,13 +98,13 @@ class SinusoidalPositionalEncoding(Module):
 
 
 class ALiBi(Module):
-    """Attention with linear biases: lowers the scores of attention with the distance of query and key.
+    """Attention with linear biases: lowers the scores of attention in proportion to the distance between query and key.
 
-    Press, Smith, Lewis, arXiv:2108.12409. Each head has a slope of its own, the distance is multiplied with.
+    Press, Smith, Lewis, arXiv:2108.12409. Each head multiplies the distance by a slope of its own.
 
-    Called with scores ``(B, heads, queries, keys)``; with ``offset``, left out 0, the number of keys before the first
-    query; and with ``mask``, left out None: what is added to the scores besides, or booleans that say which keys a
-    query may see.
+    Called with scores ``(B, heads, queries, keys)``; optionally with ``offset``, the number of keys before the first
+    query (0 by default), and with ``mask``: numbers to add to the scores, or booleans that say which keys a query may
+    see.
 
     >>> nn.ALiBi()(mx.zeros((1, 1, 2, 2)))
     array([[[[0, -0.00390625],
@@ -113,14 +113,14 @@ class ALiBi(Module):
 
     @staticmethod
     def create_alibi_slope(num_heads: int) -> mx.array:
-        """The slopes of heads, ``(num_heads, 1, 1)``: powers of two if the number of heads is one.
+        """The slopes of heads, ``(num_heads, 1, 1)``: powers of two if the number of heads is a power of two.
 
         >>> nn.ALiBi.create_alibi_slope(4).flatten()
         array([0.25, 0.0625, 0.015625, 0.00390625], dtype=float32)
         """
         heads = size_of("create_alibi_slope", "num_heads", num_heads, least=1)
         half = 1 << (heads.bit_length() - 1)
-        # Of twice as many heads as there are, those that lie between the first ones.
+        # Every other slope of those for twice as many heads, which lie between the first ones.
         exponents = [*range(2, 2 * half + 1, 2), *range(1, 2 * half, 2)][:heads]
         return mx.array([2.0 ** (-4 * exponent / half) for exponent in exponents]).reshape(heads, 1, 1)
 
@@ -132,14 +132,14 @@ class ALiBi(Module):
         offset: int = 0,
         dtype: mx.Dtype = mx.float32,
     ) -> mx.array:
-        """Minus the distances of queries and keys times the slopes: ``(1, heads, queries, keys)``.
+        """Minus the distances between queries and keys, times the slopes: ``(1, heads, queries, keys)``.
 
         Args:
-            q_sequence_length: the position behind the last query.
+            q_sequence_length: the position after the last query.
             k_sequence_length: number of keys.
             num_heads: number of heads.
             offset: the position of the first query.
-            dtype: of the result.
+            dtype: the dtype of the result.
 
         >>> nn.ALiBi.create_alibi_matrix(3, 3, 1, offset=1)
         array([[[[-0.00390625, 0, -0.00390625],

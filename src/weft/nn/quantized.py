@@ -1,4 +1,4 @@
-"""Layers whose weights are quantised: codes of few bits, and scales that neighbours in a row share."""
+"""Layers with quantised weights: codes of few bits, and scales that neighbours in a row share."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NO_BIAS = "[QQLinear] has no bias, but {layer!r} has one. Quantise only its weig
 
 
 class _Quantized(Module):
-    """A layer with a quantised matrix: codes in ``weight``, ``scales``, and ``biases`` where the mode has them."""
+    """A layer with a quantised matrix: codes in ``weight``, ``scales``, and ``biases`` if the mode has them."""
 
     def _set_format(self, kind: QuantizedFormat, word: str, columns: int) -> None:
-        """Take a format that fits the number of columns, which the user knows as ``word``."""
+        """Set the format, which must fit the number of columns; ``word`` is the name of that number in messages."""
         if columns % kind.group_size:
             layer = type(self).__name__
             raise ValueError(f"[{layer}] groups of {kind.group_size} do not divide {word}, {columns}.")
@@ -33,18 +33,18 @@ class _Quantized(Module):
         self.mode = kind.mode
 
     def _quantize_weight(self, weight: mx.array) -> None:
-        """Make ``weight``, of floating numbers, the weight of this layer."""
+        """Set the weight of this layer, from a floating array."""
         codes, scales, *biases = mx.quantize(weight, self.group_size, self.bits, self.mode)
         self.weight = codes
         self.scales = scales
         self.biases = biases[0] if biases else None
 
     def _format(self) -> tuple[int, int, str]:
-        """What functions take after the arrays."""
+        """The arguments of functions that describe the format."""
         return self.group_size, self.bits, self.mode
 
     def _sizes(self) -> tuple[int, int]:
-        """Rows and columns of the matrix."""
+        """The numbers of rows and columns of the matrix."""
         rows, words = self["weight"].shape
         return rows, words * 32 // self.bits
 
@@ -60,20 +60,20 @@ class _Quantized(Module):
 class QuantizedLinear(_Quantized):
     """The affine map of `nn.Linear` with a quantised weight.
 
-    All parameters start frozen. What the modes are, and how numbers are rounded, says `mx.quantize`.
+    All parameters start frozen. `mx.quantize` explains the modes and how numbers are rounded.
 
     Args:
-        input_dims: number of features in, a multiple of the group size.
-        output_dims: number of features out.
-        bias: whether there is a bias, which is not quantised; it starts at zero.
-        group_size: how many neighbours share a scale; None for the usual number of the mode.
-        bits: of a code; None for the usual number of the mode.
+        input_dims: number of input features, a multiple of the group size.
+        output_dims: number of output features.
+        bias: whether there is a bias, which is not quantised; its initial value is zero.
+        group_size: how many neighbours share a scale; None for the default of the mode.
+        bits: how many bits a code has; None for the default of the mode.
         mode: ``"affine"``, ``"mxfp4"``, ``"mxfp8"`` or ``"nvfp4"``.
 
     The result has the shape of the input, with ``output_dims`` as its last size.
 
     Raises:
-        ValueError: an unfit size or format; when called, the last size of the input is not ``input_dims``.
+        ValueError: an invalid size or format; when called, if the last size of the input is not ``input_dims``.
 
     >>> layer = nn.QuantizedLinear(64, 3)
     >>> layer
@@ -106,12 +106,12 @@ class QuantizedLinear(_Quantized):
     def from_linear(
         cls, linear_layer: Module, group_size: int | None = None, bits: int | None = None, mode: str = "affine"
     ) -> QuantizedLinear:
-        """The quantised layer of a `nn.Linear`, whose bias it shares; the bias is not frozen.
+        """The quantised form of a `nn.Linear`. It has the same bias, which is not frozen.
 
         Args:
             linear_layer: a layer with a ``weight`` and perhaps a ``bias``.
-            group_size: how many neighbours share a scale; None for the usual number of the mode.
-            bits: of a code; None for the usual number of the mode.
+            group_size: how many neighbours share a scale; None for the default of the mode.
+            bits: how many bits a code has; None for the default of the mode.
             mode: as for the constructor.
 
         >>> layer = nn.Linear(64, 3)
@@ -137,20 +137,20 @@ class QuantizedLinear(_Quantized):
 class QuantizedEmbedding(_Quantized):
     """The table of `nn.Embedding`, quantised.
 
-    All parameters start frozen. What the modes are, and how numbers are rounded, says `mx.quantize`.
+    All parameters start frozen. `mx.quantize` explains the modes and how numbers are rounded.
 
     Args:
         num_embeddings: number of rows.
         dims: size of a row, a multiple of the group size.
-        group_size: how many neighbours share a scale; None for the usual number of the mode.
-        bits: of a code; None for the usual number of the mode.
+        group_size: how many neighbours share a scale; None for the default of the mode.
+        bits: how many bits a code has; None for the default of the mode.
         mode: ``"affine"``, ``"mxfp4"``, ``"mxfp8"`` or ``"nvfp4"``.
 
-    Called with an integer array, it returns the rows as numbers: a new last axis of size ``dims``, of the dtype of the
-    scales, or bfloat16 where the mode stores scales as bytes.
+    Called with an array of integers, it returns the rows as numbers, with a new last axis of size ``dims``. Their dtype
+    is that of the scales, or bfloat16 if the mode stores scales as bytes.
 
     Raises:
-        ValueError: an unfit size or format.
+        ValueError: an invalid size or format.
 
     >>> table = nn.QuantizedEmbedding(10, 64)
     >>> table(mx.array([[1, 2, 3]])).shape
@@ -182,8 +182,8 @@ class QuantizedEmbedding(_Quantized):
 
         Args:
             embedding_layer: a layer with a ``weight``.
-            group_size: how many neighbours share a scale; None for the usual number of the mode.
-            bits: of a code; None for the usual number of the mode.
+            group_size: how many neighbours share a scale; None for the default of the mode.
+            bits: how many bits a code has; None for the default of the mode.
             mode: as for the constructor.
 
         >>> nn.QuantizedEmbedding.from_embedding(nn.Embedding(10, 64), bits=8)
@@ -198,16 +198,16 @@ class QuantizedEmbedding(_Quantized):
         return f"{self.num_embeddings}, {self.dims}, {self._format_text()}"
 
     def __call__(self, x: mx.array) -> mx.array:
-        # A new first axis, because single rows are no matrices.
+        # A new first axis, because single rows are not matrices.
         rows = array_input(self, x)[None]
         biases = self["biases"][rows] if "biases" in self else None
         return mx.dequantize(self["weight"][rows], self["scales"][rows], biases, *self._format())[0]
 
     def as_linear(self, x: mx.array) -> mx.array:
-        """The product with each row of the table, as for the output of a language model.
+        """The product with each row of the table, such as for the output of a language model.
 
         Args:
-            x: last size ``dims``.
+            x: an array whose last size is ``dims``.
 
         >>> nn.QuantizedEmbedding(10, 64).as_linear(mx.zeros((3, 64))).shape
         (3, 10)
@@ -216,21 +216,20 @@ class QuantizedEmbedding(_Quantized):
 
 
 class QQLinear(_Quantized):
-    """The linear map ``x @ weight.T`` where both the input and the weight are quantised; see `mx.qqmm`.
+    """The linear map ``x @ weight.T`` with a quantised input and a quantised weight; see `mx.qqmm`.
 
-    While training, the weight is kept in floating numbers and quantised in each call; its gradient is that of the
-    product, as if quantising changed nothing. ``eval()`` stores the quantised weight in place of it, and ``train()``
-    turns that into numbers again, of bfloat16.
+    While training, the weight is stored as floating-point numbers and quantised in each call; the rounding has
+    derivative one. ``eval()`` replaces it by the quantised weight, and ``train()`` replaces that by bfloat16 numbers.
 
     Args:
-        input_dims: number of features in, a multiple of the group size.
-        output_dims: number of features out.
-        group_size: how many neighbours share a scale; None for the usual number of the mode.
-        bits: of a code; None for the usual number of the mode.
+        input_dims: number of input features, a multiple of the group size.
+        output_dims: number of output features.
+        group_size: how many neighbours share a scale; None for the default of the mode.
+        bits: how many bits a code has; None for the default of the mode.
         mode: ``"nvfp4"``, ``"mxfp4"`` or ``"mxfp8"``.
 
     Raises:
-        ValueError: an unfit size or format; when called, the last size of the input is not ``input_dims``.
+        ValueError: an invalid size or format; when called, if the last size of the input is not ``input_dims``.
 
     >>> layer = nn.QQLinear(32, 3)
     >>> layer.weight.shape, layer.eval().weight.shape
@@ -259,12 +258,12 @@ class QQLinear(_Quantized):
     def from_linear(
         cls, linear_layer: Module, group_size: int | None = None, bits: int | None = None, mode: str = "nvfp4"
     ) -> QQLinear:
-        """The layer with the weight of a `nn.Linear` without bias, in its mode: training or not.
+        """A layer with the weight of a `nn.Linear` without bias, in the same mode (training or evaluation).
 
         Args:
             linear_layer: a layer with a ``weight``.
-            group_size: how many neighbours share a scale; None for the usual number of the mode.
-            bits: of a code; None for the usual number of the mode.
+            group_size: how many neighbours share a scale; None for the default of the mode.
+            bits: how many bits a code has; None for the default of the mode.
             mode: as for the constructor.
 
         Raises:
@@ -292,7 +291,7 @@ class QQLinear(_Quantized):
             self.quantize()
 
     def quantize(self) -> None:
-        """Store the quantised weight, unless it is.
+        """Replace the weight by its quantised form, unless it is quantised.
 
         >>> layer = nn.QQLinear(32, 3)
         >>> layer.quantize()
@@ -303,7 +302,7 @@ class QQLinear(_Quantized):
             self._quantize_weight(self["weight"])
 
     def dequantize(self) -> None:
-        """Store the weight as numbers of bfloat16, unless it is stored as numbers.
+        """Replace the weight by bfloat16 numbers, unless it is stored as numbers.
 
         >>> layer = nn.QQLinear(32, 3)
         >>> layer.quantize()
@@ -336,18 +335,18 @@ def quantize(
     """Replace layers of a model by their quantised forms, in place.
 
     Args:
-        model: a module whose innermost layers are replaced where they have a method ``to_quantized``, as `nn.Linear`
-            and `nn.Embedding` do.
-        group_size: how many neighbours share a scale; None for the usual number of the mode.
-        bits: of a code; None for the usual number of the mode.
+        model: a module. Its innermost modules are replaced if they have a method ``to_quantized``, as `nn.Linear` and
+            `nn.Embedding` do.
+        group_size: how many neighbours share a scale; None for the default of the mode.
+        bits: how many bits a code has; None for the default of the mode.
         mode: see `mx.quantize`.
         quantize_input: whether layers quantise their inputs too, as `nn.QQLinear` does.
         class_predicate: called with the path and the layer. It returns whether to replace the layer, or a dict of
-            arguments for its ``to_quantized``, which stand for all of the above. By default all layers that can be
-            replaced are.
+            arguments for ``to_quantized``, which replace all arguments above. By default every layer that can be
+            replaced is.
 
     Raises:
-        ValueError: a layer that is asked for cannot be quantised.
+        ValueError: a layer for which the predicate is true cannot be quantised.
         TypeError: the predicate returned something else.
 
     >>> model = nn.Sequential(nn.Embedding(10, 64), nn.Linear(64, 3))
@@ -361,7 +360,7 @@ def quantize(
     if not isinstance(model, Module):
         raise ArgumentTypeError(f"[quantize] takes a Module, got {shown(model)}.")
     usual = {"group_size": group_size, "bits": bits, "mode": mode}
-    if quantize_input:  # which layers of others need not know
+    if quantize_input:  # passed only if it is set, because layers of other libraries may not know it
         usual["quantize_input"] = True
     chosen = _can_be_quantized if class_predicate is None else class_predicate
     function_of("quantize", "class_predicate", chosen)

@@ -1,4 +1,4 @@
-"""Recurrent layers: a state that goes through the steps of a sequence."""
+"""Recurrent layers: a state that is updated in each step of a sequence."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ States = tuple[mx.array | None, ...]
 
 @mx.custom_function
 def _steps(x: mx.array) -> list[mx.array]:
-    """What is at each index of the last axis but one.
+    """A list of the entries along the last axis but one.
 
-    The rule below gives the gradient as one array with an element for each, instead of a sum of arrays of zeros.
+    The rule below computes the gradient as one array with an element for each entry, instead of a sum of arrays of
+    zeros.
     """
     return [x[..., number, :] for number in range(x.shape[-2])]
 
@@ -31,7 +32,7 @@ def _steps_vjp(x: mx.array, cotangents: list[mx.array], steps: list[mx.array]) -
 
 
 class _Recurrent(Module):
-    """What recurrent layers share: sizes, the product with the inputs of all steps, and the loop over the steps."""
+    """The base of recurrent layers: sizes, the product with the inputs of all steps, and the loop over the steps."""
 
     hidden_size: int
 
@@ -50,12 +51,12 @@ class _Recurrent(Module):
         inputs: tuple[mx.array, mx.array, mx.array | None],
         states: dict[str, mx.array | None],
     ) -> tuple[mx.array, ...]:
-        """The states after all steps, which are along the last axis but one.
+        """The states after each step, along the last axis but one.
 
         Args:
-            step: called with ``x @ weight.T + bias`` of one step and the states before it, it returns those after it.
+            step: called with ``x @ weight.T + bias`` of a step and the states before it; returns the states after it.
             inputs: x, weight and bias.
-            states: those before the first step, by the names of the arguments; None for zeros.
+            states: the states before the first step, by the names of the arguments; None for zeros.
         """
         x, weight, bias = array_input(self, inputs[0]), *inputs[1:]
         if x.ndim < 2 or x.shape[-1] != weight.shape[1]:
@@ -74,7 +75,7 @@ class _Recurrent(Module):
         return tuple(mx.stack(list(arrays), axis=-2) for arrays in zip(*found, strict=True))
 
     def _beginning(self, batch: tuple[int, ...], states: dict[str, mx.array | None]) -> tuple[tuple[int, ...], States]:
-        """The axes before that of the steps, for inputs and states together; and the states with these axes."""
+        """The axes before that of the steps, broadcast from inputs and states; and the states with these axes."""
         given = {name: array_of(repr(self), name, state) for name, state in states.items() if state is not None}
         for name, state in given.items():
             if state.shape[-1:] != (self.hidden_size,):
@@ -90,24 +91,24 @@ class _Recurrent(Module):
 
 
 class RNN(_Recurrent):
-    """A recurrent layer whose state is also its output, of Elman, "Finding structure in time" (1990).
+    """A recurrent layer whose state is also its output (Elman, "Finding structure in time", 1990).
 
     ::
 
         h[t] = tanh(Wx @ x[t] + Wh @ h[t-1] + b)
 
     Args:
-        input_size: number of features in.
+        input_size: number of input features.
         hidden_size: size of the state.
         bias: whether there is a bias.
         nonlinearity: in place of the hyperbolic tangent.
 
-    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and perhaps the state ``hidden`` before the
-    first step, of shape ``(..., hidden_size)`` (zeros if it is left out), it returns the states after all steps,
-    ``(..., length, hidden_size)``. All parameters start uniform between plus and minus ``1 / sqrt(hidden_size)``.
+    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and optionally the state ``hidden`` before the
+    first step, of shape ``(..., hidden_size)`` (zeros by default), it returns the states after all steps,
+    ``(..., length, hidden_size)``. All initial parameters are uniform between plus and minus ``1 / sqrt(hidden_size)``.
 
     Raises:
-        ValueError: when called: a shape that does not fit.
+        ValueError: when called, if a shape does not fit.
 
     >>> layer = nn.RNN(3, 5)
     >>> layer(mx.zeros((2, 7, 3))).shape
@@ -146,7 +147,7 @@ class RNN(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent units, of Cho et al., arXiv:1406.1078.
+    """Gated recurrent units (Cho et al., arXiv:1406.1078).
 
     ::
 
@@ -156,17 +157,17 @@ class GRU(_Recurrent):
         h[t] = (1 - z[t]) * n[t] + z[t] * h[t-1]
 
     Args:
-        input_size: number of features in.
+        input_size: number of input features.
         hidden_size: size of the state.
         bias: whether there are biases.
 
-    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and perhaps the state ``hidden`` before the
-    first step, of shape ``(..., hidden_size)`` (zeros if it is left out), it returns the states after all steps,
+    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and optionally the state ``hidden`` before the
+    first step, of shape ``(..., hidden_size)`` (zeros by default), it returns the states after all steps,
     ``(..., length, hidden_size)``. ``Wx``, ``Wh`` and ``b`` hold the weights of r, z and n one below the other; all
-    parameters start uniform between plus and minus ``1 / sqrt(hidden_size)``.
+    parameters are initially uniform between plus and minus ``1 / sqrt(hidden_size)``.
 
     Raises:
-        ValueError: when called: a shape that does not fit.
+        ValueError: when called, if a shape does not fit.
 
     >>> layer = nn.GRU(3, 5)
     >>> layer.Wx.shape, layer(mx.zeros((2, 7, 3))).shape
@@ -202,7 +203,7 @@ class GRU(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory, of Hochreiter and Schmidhuber (1997), with forget gates, of Gers et al. (2000).
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997) with forget gates (Gers et al., 2000).
 
     ::
 
@@ -214,17 +215,17 @@ class LSTM(_Recurrent):
         h[t] = o[t] * tanh(c[t])
 
     Args:
-        input_size: number of features in.
-        hidden_size: size of the state, and of the cells.
+        input_size: number of input features.
+        hidden_size: size of the state and of the cell.
         bias: whether there is a bias.
 
-    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and perhaps the state ``hidden`` and the cells
-    ``cell`` before the first step, of shape ``(..., hidden_size)`` (zeros if they are left out), it returns states and
+    Called with a sequence ``x`` of shape ``(..., length, input_size)``, and optionally the state ``hidden`` and the
+    cells ``cell`` before the first step, of shape ``(..., hidden_size)`` (zeros by default), it returns states and
     cells after all steps, each ``(..., length, hidden_size)``. ``Wx``, ``Wh`` and ``bias`` hold the weights of i, f, g
-    and o one below the other; all parameters start uniform between plus and minus ``1 / sqrt(hidden_size)``.
+    and o one below the other; all initial parameters are uniform between plus and minus ``1 / sqrt(hidden_size)``.
 
     Raises:
-        ValueError: when called: a shape that does not fit.
+        ValueError: when called, if a shape does not fit.
 
     >>> layer = nn.LSTM(3, 5)
     >>> hidden, cell = layer(mx.zeros((2, 7, 3)))

@@ -1,4 +1,4 @@
-"""Layers whose weights are shared out among the processes of a group, which here has one: see `mx.distributed`."""
+"""Layers whose weights are divided among the processes of a group, which here has one process: see `mx.distributed`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class _ShardedLinear(Linear):
 
     @classmethod
     def from_linear(cls, linear_layer: Module, *, segments: Segments = 1, group: Group | None = None) -> Self:
-        """This process's part of a layer; ``segments`` are parts of its weight, each of them shared out."""
+        """This process's part of a layer. ``segments`` are parts of its weight, each of which is divided among the
+        processes."""
         _check_segments("from_linear", segments)
         output_dims, input_dims = linear_layer["weight"].shape
         layer = cls(input_dims, output_dims, "bias" in linear_layer, group)
@@ -49,11 +50,11 @@ class _ShardedLinear(Linear):
 
 
 class AllToShardedLinear(_ShardedLinear):
-    """A `nn.Linear` of which each process computes some of the features that come out.
+    """A `nn.Linear` of which each process computes a part of the output features.
 
     Args:
-        input_dims: number of features in.
-        output_dims: number of features out, of all processes together.
+        input_dims: number of input features.
+        output_dims: number of output features of all processes together.
         bias: whether there is a bias.
         group: which processes; None for all.
 
@@ -66,11 +67,11 @@ class AllToShardedLinear(_ShardedLinear):
 
 
 class ShardedToAllLinear(_ShardedLinear):
-    """A `nn.Linear` to which each process has some of the features that go in; their results are added up.
+    """A `nn.Linear` of which each process has a part of the input features; the results of all processes are added.
 
     Args:
-        input_dims: number of features in, of all processes together.
-        output_dims: number of features out.
+        input_dims: number of input features of all processes together.
+        output_dims: number of output features.
         bias: whether there is a bias.
         group: which processes; None for all.
 
@@ -87,7 +88,7 @@ class ShardedToAllLinear(_ShardedLinear):
 
 
 class _QuantizedShardedLinear(QuantizedLinear):
-    """This process's part of a `nn.QuantizedLinear`. Its parameters stay frozen."""
+    """This process's part of a `nn.QuantizedLinear`. Its parameters are always frozen."""
 
     def __init__(
         self,
@@ -106,7 +107,8 @@ class _QuantizedShardedLinear(QuantizedLinear):
     def from_quantized_linear(
         cls, quantized_linear_layer: QuantizedLinear, *, segments: Segments = 1, group: Group | None = None
     ) -> Self:
-        """This process's part of a layer; ``segments`` are parts of its weight, each of them shared out."""
+        """This process's part of a layer. ``segments`` are parts of its weight, each of which is divided among the
+        processes."""
         _check_segments("from_quantized_linear", segments)
         whole = quantized_linear_layer
         output_dims, input_dims = whole._sizes()
@@ -119,14 +121,14 @@ class _QuantizedShardedLinear(QuantizedLinear):
 
 
 class QuantizedAllToShardedLinear(_QuantizedShardedLinear):
-    """A `nn.QuantizedLinear` of which each process computes some of the features that come out.
+    """A `nn.QuantizedLinear` of which each process computes a part of the output features.
 
     Args:
-        input_dims: number of features in, a multiple of the group size.
-        output_dims: number of features out, of all processes together.
+        input_dims: number of input features, a multiple of the group size.
+        output_dims: number of output features of all processes together.
         bias: whether there is a bias.
         group_size: how many neighbours share a scale.
-        bits: of a code.
+        bits: how many bits a code has.
         mode: see `mx.quantize`.
         group: which processes; None for all.
 
@@ -139,14 +141,14 @@ class QuantizedAllToShardedLinear(_QuantizedShardedLinear):
 
 
 class QuantizedShardedToAllLinear(_QuantizedShardedLinear):
-    """A `nn.QuantizedLinear` to which each process has some of the features that go in; their results are added up.
+    """A `nn.QuantizedLinear` of which each process has a part of the input features; the results are added.
 
     Args:
-        input_dims: number of features in, of all processes together, a multiple of the group size.
-        output_dims: number of features out.
+        input_dims: number of input features of all processes together, a multiple of the group size.
+        output_dims: number of output features.
         bias: whether there is a bias.
         group_size: how many neighbours share a scale.
-        bits: of a code.
+        bits: how many bits a code has.
         mode: see `mx.quantize`.
         group: which processes; None for all.
 
@@ -160,7 +162,7 @@ class QuantizedShardedToAllLinear(_QuantizedShardedLinear):
 
 
 def sum_gradients(group: Group) -> Callable[[mx.array], mx.array]:
-    """A function that returns its argument, and whose gradient is the sum of those of all processes.
+    """A function that returns its argument, and whose gradient is the sum of the gradients of all processes.
 
     Args:
         group: which processes.
@@ -179,9 +181,10 @@ def shard_linear(
 
     Args:
         module: a `nn.Linear` or `nn.QuantizedLinear`.
-        sharding: ``"all-to-sharded"``, where each process computes some of the features that come out, or
-            ``"sharded-to-all"``, where it has some of those that go in.
-        segments: how many equal parts the weight consists of that are shared out each by itself, or where they end.
+        sharding: ``"all-to-sharded"``: each process computes a part of the output features; or ``"sharded-to-all"``:
+            each process has a part of the input features.
+        segments: the number of equal parts of the weight, or the indices where parts end; each part is divided
+            separately.
         group: which processes; None for all.
 
     >>> nn.shard_linear(nn.Linear(2, 3), "all-to-sharded")
@@ -206,13 +209,14 @@ def shard_inplace(
     segments: Segments = 1,
     group: Group | None = None,
 ) -> None:
-    """Leave to a module this process's part of its parameters: with one process all of them.
+    """Replace the parameters of a module by this process's part of them: with one process, by all of them.
 
     Args:
         module: any module.
-        sharding: as for `nn.shard_linear`; or a function of the path of a parameter and the parameter that returns
-            along which axis it is shared out, perhaps with its segments, or None.
-        segments: how many equal parts weights consist of that are shared out each by itself, or where they end.
+        sharding: as for `nn.shard_linear`; or a function of the path of a parameter and the parameter that returns the
+            axis along which it is divided, optionally with its segments, or None.
+        segments: the number of equal parts of a weight, or the indices where parts end; each part is divided
+            separately.
         group: which processes; None for all.
 
     >>> nn.shard_inplace(nn.Linear(2, 3), "sharded-to-all")
@@ -228,12 +232,12 @@ def shard_inplace(
 
 
 class FullyShardedModule(Module):
-    """A module of which each process stores a part of each parameter; all are gathered while it is called.
+    """A module of which each process stores a part of each parameter; the parts are gathered while it is called.
 
     Args:
-        module: what is called.
+        module: the module to call.
         group: which processes; None for all.
-        compute_dtype: of the floating parameters while the module is called; None for their own.
+        compute_dtype: the dtype of floating parameters while the module is called; None for their own.
 
     >>> model = nn.FullyShardedModule(nn.Linear(2, 3), compute_dtype=mx.bfloat16)
     >>> model(mx.zeros((5, 2), mx.bfloat16)).dtype, model.module.weight.dtype
@@ -257,10 +261,10 @@ class FullyShardedModule(Module):
         return self._with_gathered(module, *args, **kwargs)
 
     def as_linear(self, x: mx.array) -> mx.array:
-        """The method of this name of the module, as an embedding has one.
+        """Call the module's method of this name, which an embedding has.
 
         Args:
-            x: what it takes.
+            x: the argument of that method.
 
         >>> nn.FullyShardedModule(nn.Embedding(10, 4)).as_linear(mx.zeros((3, 4))).shape
         (3, 10)
@@ -282,12 +286,12 @@ class FullyShardedModule(Module):
 
 
 def fully_shard(module: Module, *, group: Group | None = None, compute_dtype: mx.Dtype | None = None) -> Module:
-    """A `nn.FullyShardedModule` of a module: with one process, the module itself.
+    """A `nn.FullyShardedModule` of a module; with one process, the module itself.
 
     Args:
         module: any module.
         group: which processes; None for all.
-        compute_dtype: of the floating parameters while the module is called, where they are shared out.
+        compute_dtype: the dtype of floating parameters while the module is called, if they are divided.
 
     >>> nn.fully_shard(nn.Linear(2, 3))
     Linear(input_dims=2, output_dims=3, bias=True)

@@ -1,4 +1,4 @@
-"""What a model is made of: its modules, their parameters and how much memory these take."""
+"""Summaries of models: their modules, parameters and memory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["summary"]
 
 
 class Layer(NamedTuple):
-    """A module of a model: its path, in how many others it is, what it shows of itself, and what it holds together with
-    those inside."""
+    """A module of a model: its path, its depth, its text, and the sizes of all parameters in it and in the modules
+    inside it."""
 
     path: str
     depth: int
@@ -31,10 +31,10 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Summary(Paged):
-    """What ``nn.summary`` returns. ``print`` shows a table, and ``html(file)`` writes a page for a browser.
+    """The result of ``nn.summary``. ``print`` shows a table, and ``html(file)`` writes a page for a browser.
 
-    ``layers`` lists all modules, the model itself first. An array that is in several places counts once in each module,
-    and once in the model.
+    ``layers`` lists all modules, the model itself first. An array that occurs several times is counted once in each
+    module, and once in the model.
     """
 
     function = "summary"
@@ -42,7 +42,7 @@ class Summary(Paged):
 
     @property
     def parameters(self) -> int:
-        """How many numbers the parameters of the model are.
+        """The number of elements of all parameters of the model.
 
         >>> nn.summary(nn.Linear(2, 3)).parameters
         9
@@ -51,7 +51,7 @@ class Summary(Paged):
 
     @property
     def trainable(self) -> int:
-        """How many of them are not frozen.
+        """The number of elements of parameters that are not frozen.
 
         >>> nn.summary(nn.Linear(2, 3).freeze(keys="bias")).trainable
         6
@@ -60,7 +60,7 @@ class Summary(Paged):
 
     @property
     def bytes(self) -> int:
-        """How much memory they take.
+        """The bytes of all parameters.
 
         >>> nn.summary(nn.Linear(2, 3)).bytes
         36
@@ -100,7 +100,7 @@ class Summary(Paged):
 
 
 def summary(model: Module) -> Summary:
-    """The modules of a model, with how many parameters they have and how much memory these take.
+    """The modules of a model, with the number of their parameters and the memory that these take.
 
     Args:
         model: a module.

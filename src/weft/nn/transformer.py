@@ -1,4 +1,4 @@
-"""Attention with several heads, and transformers."""
+"""Multi-head attention and transformers."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class MultiHeadAttention(Module):
         value_output_dims: features of the result; by default ``dims``.
         bias: whether the projections have biases.
 
-    Called with ``queries`` of shape ``(batch, T, features)``, ``keys`` and ``values`` of shape
-    ``(batch, S, features)``, and perhaps a ``mask`` as `mx.fast.scaled_dot_product_attention` takes it (added to scores
-    of shape ``(batch, num_heads, T, S)``, of bool, or ``"causal"``), it returns ``(batch, T, value_output_dims)``.
+    Called with ``queries`` of shape ``(batch, T, features)``, ``keys`` and ``values`` of shape ``(batch, S,
+    features)``, and optionally a ``mask`` as `mx.fast.scaled_dot_product_attention` takes it (added to scores of shape
+    ``(batch, num_heads, T, S)``, of bool, or ``"causal"``), it returns ``(batch, T, value_output_dims)``.
 
     Raises:
         ValueError: the heads do not divide the features; when called, a shape that does not fit.
@@ -98,7 +98,8 @@ class MultiHeadAttention(Module):
 
     @staticmethod
     def create_additive_causal_mask(N: int, dtype: mx.Dtype = mx.float32) -> mx.array:
-        """A mask with which each of N tokens sees itself and those before it: zeros, and the lowest number elsewhere.
+        """A mask with which each of N tokens sees itself and those before it: zeros there, and the lowest number
+        elsewhere.
 
         Args:
             N: how many tokens there are.
@@ -137,7 +138,7 @@ def _check_sequences(queries: mx.array, keys: mx.array, values: mx.array) -> Non
 def _checked(
     layer: str, dims: int, num_heads: int, mlp_dims: int | None, dropout: float, activation: ActivationFunction
 ) -> tuple[int, int, int, float]:
-    """Sizes and a probability that fit, with the usual size between the affine maps; or errors in the layer's name."""
+    """Sizes and a probability, checked, with the default size between the affine maps; errors name the layer."""
     dims = size_of(layer, "dims", dims, least=1)
     num_heads = size_of(layer, "num_heads", num_heads, least=1)
     _check_heads(layer, num_heads, dims=dims)
@@ -147,13 +148,13 @@ def _checked(
 
 
 class _TransformerLayer(Module):
-    """What layers of encoder and decoder share: residual connections, and affine maps with an activation between."""
+    """The base of encoder and decoder layers: residual connections, and two affine maps with an activation between."""
 
     activation: ActivationFunction
     norm_first: bool
 
     def _residual(self, x: mx.array, norm: Any, part: Callable[[mx.array], mx.array]) -> mx.array:
-        """``x`` and what a part of the layer adds to it, normalised before the part or at the end."""
+        """``x`` plus the result of a part of the layer; either the input of the part is normalised, or the sum."""
         if self.norm_first:
             return x + part(norm(x))
         result: mx.array = norm(x + part(x))
@@ -169,14 +170,14 @@ class TransformerEncoderLayer(_TransformerLayer):
 
     Args:
         dims: features of the input and of the result.
-        num_heads: of the attention; a divisor of ``dims``.
+        num_heads: the number of heads of the attention; a divisor of ``dims``.
         mlp_dims: features between the two affine maps; by default ``4 * dims``.
         dropout: the probability of zeros after the attention and after the activation.
         activation: the function between the affine maps.
-        norm_first: whether inputs of the two parts are normalised, or sums of their inputs and results.
+        norm_first: whether to normalise the inputs of the two parts; otherwise, sums of inputs and results.
 
-    Called with ``x`` of shape ``(batch, length, dims)`` and perhaps a mask, as for `nn.MultiHeadAttention`, it returns
-    an array of the shape of ``x``.
+    Called with ``x`` of shape ``(batch, length, dims)`` and optionally a mask, as for `nn.MultiHeadAttention`, it
+    returns an array of the shape of ``x``.
 
     >>> layer = nn.TransformerEncoderLayer(16, num_heads=4)
     >>> layer(mx.zeros((2, 5, 16)), mask="causal").shape
@@ -213,18 +214,19 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
-    """Self-attention, attention to what an encoder gives, and two affine maps; each is added to its input.
+    """Self-attention, attention to the output of an encoder, and two affine maps; each is added to its input.
 
     Args:
-        dims: features of the input, of what the encoder gives, and of the result.
-        num_heads: of the attentions; a divisor of ``dims``.
+        dims: features of the input, of the encoder's output, and of the result.
+        num_heads: the number of heads of each attention; a divisor of ``dims``.
         mlp_dims: features between the two affine maps; by default ``4 * dims``.
         dropout: the probability of zeros after the attentions and after the activation.
         activation: the function between the affine maps.
-        norm_first: whether inputs of the three parts are normalised, or sums of their inputs and results.
+        norm_first: whether to normalise the inputs of the three parts; otherwise, sums of inputs and results.
 
     Called with ``x`` of shape ``(batch, length, dims)``, the encoder's ``memory`` of shape ``(batch, tokens, dims)``,
-    and perhaps masks for the two attentions, as for `nn.MultiHeadAttention`, it returns an array of the shape of ``x``.
+    and optionally masks for the two attentions, as for `nn.MultiHeadAttention`, it returns an array of the shape of
+    ``x``.
 
     >>> layer = nn.TransformerDecoderLayer(16, num_heads=4)
     >>> layer(mx.zeros((2, 5, 16)), mx.zeros((2, 7, 16)), x_mask="causal").shape
@@ -265,7 +267,7 @@ class TransformerDecoderLayer(_TransformerLayer):
 
 
 class _Stack(Module):
-    """Layers one after the other, and a norm at the end."""
+    """Several layers one after the other, and a norm at the end."""
 
     def _set_layers(self, layers: list[Any], dims: int, checkpoint: bool) -> None:
         self.layers = layers
@@ -285,15 +287,15 @@ class TransformerEncoder(_Stack):
     Args:
         num_layers: how many layers there are.
         dims: features of the input and of the result.
-        num_heads: of the attentions; a divisor of ``dims``.
+        num_heads: the number of heads of each attention; a divisor of ``dims``.
         mlp_dims: features between the affine maps of a layer; by default ``4 * dims``.
         dropout: the probability of zeros after attentions and activations.
         activation: the function between the affine maps.
-        norm_first: whether inputs of the parts of a layer are normalised, or sums of their inputs and results.
-        checkpoint: whether what layers compute inside is computed again for gradients, instead of being stored.
+        norm_first: whether to normalise the inputs of the parts of a layer; otherwise, sums of inputs and results.
+        checkpoint: whether intermediate results of layers are computed again for gradients instead of being stored.
 
-    Called with ``x`` of shape ``(batch, length, dims)`` and perhaps a mask, as for `nn.MultiHeadAttention`, it returns
-    an array of the shape of ``x``.
+    Called with ``x`` of shape ``(batch, length, dims)`` and optionally a mask, as for `nn.MultiHeadAttention`, it
+    returns an array of the shape of ``x``.
 
     >>> encoder = nn.TransformerEncoder(1, 16, num_heads=4)
     >>> encoder(mx.zeros((2, 5, 16)), mask=None).shape
@@ -326,13 +328,13 @@ class TransformerDecoder(_Stack):
 
     Args:
         num_layers: how many layers there are.
-        dims: features of the input, of what the encoder gives, and of the result.
-        num_heads: of the attentions; a divisor of ``dims``.
+        dims: features of the input, of the encoder's output, and of the result.
+        num_heads: the number of heads of each attention; a divisor of ``dims``.
         mlp_dims: features between the affine maps of a layer; by default ``4 * dims``.
         dropout: the probability of zeros after attentions and activations.
         activation: the function between the affine maps.
-        norm_first: whether inputs of the parts of a layer are normalised, or sums of their inputs and results.
-        checkpoint: whether what layers compute inside is computed again for gradients, instead of being stored.
+        norm_first: whether to normalise the inputs of the parts of a layer; otherwise, sums of inputs and results.
+        checkpoint: whether intermediate results of layers are computed again for gradients instead of being stored.
 
     Called with the arguments of a `nn.TransformerDecoderLayer`, it returns an array of the shape of ``x``.
 
@@ -363,25 +365,25 @@ class TransformerDecoder(_Stack):
 
 
 class Transformer(Module):
-    """An encoder of one sequence, and a decoder that makes another one of it.
+    """An encoder of one sequence, and a decoder that computes another sequence from its output.
 
     Vaswani et al., "Attention is all you need", arXiv:1706.03762, without the embeddings.
 
     Args:
         dims: features of all sequences.
-        num_heads: of the attentions; a divisor of ``dims``.
+        num_heads: the number of heads of each attention; a divisor of ``dims``.
         num_encoder_layers: how many layers the encoder has.
         num_decoder_layers: how many layers the decoder has.
         mlp_dims: features between the affine maps of a layer; by default ``4 * dims``.
         dropout: the probability of zeros after attentions and activations.
         activation: the function between the affine maps.
-        custom_encoder: what to call in place of a `nn.TransformerEncoder`, with the same arguments.
-        custom_decoder: what to call in place of a `nn.TransformerDecoder`, with the same arguments.
-        norm_first: whether inputs of the parts of a layer are normalised, or sums of their inputs and results.
-        checkpoint: whether what layers compute inside is computed again for gradients, instead of being stored.
+        custom_encoder: called in place of a `nn.TransformerEncoder`, with the same arguments.
+        custom_decoder: called in place of a `nn.TransformerDecoder`, with the same arguments.
+        norm_first: whether to normalise the inputs of the parts of a layer; otherwise, sums of inputs and results.
+        checkpoint: whether intermediate results of layers are computed again for gradients instead of being stored.
 
-    Called with sequences ``src`` and ``tgt``, and perhaps masks for the attentions of the encoder, of the decoder, and
-    of the decoder to the encoder, it returns an array of the shape of ``tgt``.
+    Called with sequences ``src`` and ``tgt``, and optionally masks for the attentions of the encoder, of the decoder,
+    and of the decoder to the encoder, it returns an array of the shape of ``tgt``.
 
     >>> model = nn.Transformer(16, num_heads=4, num_encoder_layers=1, num_decoder_layers=1)
     >>> model(mx.zeros((2, 7, 16)), mx.zeros((2, 5, 16)), None, "causal", None).shape

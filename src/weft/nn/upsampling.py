@@ -1,4 +1,4 @@
-"""Changing the size of images and other arrays by interpolation."""
+"""Interpolation that changes the size of images and other arrays."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from weft.nn.module import Module
 __all__ = ["Upsample"]
 
 Kernel = Callable[[mx.array], mx.array]
-"""The weight of an element at some distances."""
+"""The weight of an element at each of some distances."""
 
 Tap = tuple[mx.array, mx.array]
-"""For each element of the result an index in the input, which may be beyond its border, and a weight."""
+"""For each element of the result, an index in the input, which may be out of range, and a weight."""
 
 
 class Upsample(Module):
     """Changes the number of elements along all axes but the first and the last by interpolation.
 
-    Without ``align_corners``, the middle of the result lies on that of the input, and its elements are
-    ``1 / scale_factor`` apart. What would lie outside of the input is taken from its border.
+    Without ``align_corners``, the centre of the result is that of the input, and its elements are ``1 / scale_factor``
+    apart. Elements outside of the input are those of its border.
 
     Args:
         scale_factor: above 0, one for all axes, or one for each; an axis of size ``L`` gets ``floor(L * scale_factor)``
             elements.
-        mode: ``"nearest"`` takes the nearest element, ``"linear"`` and ``"cubic"`` interpolate between two or four
-            along each axis. Cubic: Keys, "Cubic convolution interpolation" (1981), with ``a = -0.75``.
-        align_corners: whether the corners of the result lie on those of the input; not with ``"nearest"``.
-        antialias: whether an element is the mean of all that are nearer than ``1 / scale_factor`` (twice that if
-            cubic, where ``a`` is -0.5), so that nothing is left out where the result is smaller; neither with
-            ``"nearest"`` nor with ``align_corners``.
+        mode: ``"nearest"`` takes the nearest element; ``"linear"`` and ``"cubic"`` interpolate between two or four
+            elements along each axis. Cubic: Keys, "Cubic convolution interpolation" (1981), with ``a = -0.75``.
+        align_corners: whether the corner elements of result and input coincide; not with ``"nearest"``.
+        antialias: whether an element is the mean of all elements within a distance of ``1 / scale_factor`` (twice that
+            if cubic, where ``a`` is -0.5), so that none is skipped if the result is smaller; neither with ``"nearest"``
+            nor with ``align_corners``.
 
-    Called with ``(N, ..., C)``. Interpolation gives at least float32.
+    Called with ``(N, ..., C)``. Interpolation is computed in float32 or more.
 
     >>> x = mx.array([0.0, 4.0]).reshape(1, 2, 1)
     >>> nn.Upsample(2)(x).flatten(), nn.Upsample(2, mode="linear")(x).flatten()
@@ -85,7 +85,7 @@ class Upsample(Module):
         return x
 
     def _along(self, x: mx.array, axis: int, size: int, scale: float) -> mx.array:
-        """The input with another number of elements along an axis."""
+        """The input interpolated to another number of elements along an axis."""
         extent = x.shape[axis]
         if self.mode == "nearest":
             return _nearest(x, axis, size, scale)
@@ -108,7 +108,7 @@ def _scale(value: Any) -> float:
 
 
 def _positions(extent: int, size: int, scale: float, align_corners: bool) -> mx.array:
-    """Where in the input, as an index with fractions, the elements of the result lie."""
+    """The positions of the result's elements in the input, as indices with fractions."""
     step = 1 / scale
     first = ((extent - 1) - (size - 1) * step) / 2
     if align_corners:
@@ -127,7 +127,7 @@ def _nearest(x: mx.array, axis: int, size: int, scale: float) -> mx.array:
 
 
 def _around(positions: mx.array, kernel: Kernel, reach: int) -> Iterator[Tap]:
-    """The elements around each position, weighted by the kernel. Beyond the border, they are those at the border."""
+    """The elements around each position, weighted by the kernel. Outside of the input they are those of its border."""
     below = mx.floor(positions)
     for distance in range(1 - reach, reach + 1):
         index = below + distance
@@ -135,8 +135,8 @@ def _around(positions: mx.array, kernel: Kernel, reach: int) -> Iterator[Tap]:
 
 
 def _nearer(positions: mx.array, extent: int, kernel: Kernel, reach: float) -> Iterator[Tap]:
-    """All elements that are nearer to each position than ``reach``, weighted by the kernel so that weights add up to
-    one. There are none beyond the border."""
+    """All elements within ``reach`` of each position, weighted by the kernel so that the weights add up to one. Outside
+    of the input there are none."""
     columns = mx.arange(math.ceil(2 * reach)).astype(mx.float32)
     index = mx.expand_dims(mx.floor(positions - reach) + 1, 1) + columns
     weights = mx.where((index >= 0) & (index < extent), kernel(mx.expand_dims(positions, 1) - index), 0)
@@ -156,7 +156,7 @@ def _taken(x: mx.array, axis: int, index: mx.array) -> mx.array:
 
 
 def _beside(weights: mx.array, axes: int) -> mx.array:
-    """A vector as an array that is broadcast along some axes behind it."""
+    """A vector as an array that broadcasts along ``axes`` further axes."""
     return weights.reshape(-1, *[1] * axes)
 
 

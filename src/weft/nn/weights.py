@@ -1,4 +1,4 @@
-"""Named arrays for a model: read and written, and whether they are exactly what it needs."""
+"""Named arrays for a model: reading, writing, and checking that they are exactly the model's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save_named(file: str | os.PathLike[str], weights: dict[str, mx.array]) -> No
 
 
 def weights_of(file_or_weights: Any) -> dict[str, mx.array]:
-    """The arrays by path that are in a file, or `named_weights`.
+    """The arrays of a file, by path; or those of `named_weights`.
 
     >>> weights_of({"bias": mx.ones((2,))})
     {'bias': array([1, 1], dtype=float32)}

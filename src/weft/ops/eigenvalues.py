@@ -57,7 +57,7 @@ def eigh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> EighRes
 
 @on_stream
 def eigvalsh(a: Array, UPLO: str = "L", *, stream: StreamOrDevice = None) -> Array:
-    """The eigenvalues of symmetric or hermitian matrices, in ascending order; arguments are as in `eigh`.
+    """The eigenvalues of symmetric or hermitian matrices, in ascending order; the arguments are those of `eigh`.
 
     >>> mx.linalg.eigvalsh(mx.array([[2.0, 0.0], [0.0, 1.0]]))
     array([1, 2], dtype=float32)

@@ -69,7 +69,7 @@ def ifft(
 ) -> Array:
     """The inverse of `fft`: ``y[j] = sum(a[k] * exp(2 pi i j k / n)) / n``.
 
-    Arguments and errors are as in `fft`; with ``norm="forward"`` it is not divided by ``n``.
+    Arguments and errors are those of `fft`; with ``norm="forward"`` it is not divided by ``n``.
 
     >>> mx.fft.ifft(mx.array([10, -2 + 2j, -2, -2 - 2j]))
     array([1+0j, 2+0j, 3+0j, 4+0j], dtype=complex64)
@@ -83,7 +83,7 @@ def rfft(
 ) -> Array:
     """The first half of the discrete Fourier transform of real numbers; the second half is its conjugate.
 
-    Arguments and errors are as in `fft`; ``a`` is real, and computed in float32.
+    Arguments and errors are those of `fft`; ``a`` is real, and computed in float32.
 
     Returns:
         A complex64 array with ``n // 2 + 1`` numbers along ``axis``.
@@ -248,7 +248,7 @@ def rfftn(
     """The transform of real numbers along several axes: `rfft` along the last one of ``axes``, then `fft` along the
     others.
 
-    Arguments and errors are as in `fftn`; ``a`` is real, and computed in float32.
+    Arguments and errors are those of `fftn`; ``a`` is real, and computed in float32.
 
     >>> mx.fft.rfftn(mx.array([[1.0, 2.0], [3.0, 4.0]]))
     array([[10+0j, -2+0j],
@@ -267,8 +267,8 @@ def irfftn(
 ) -> Array:
     """The inverse of `rfftn`: `ifft` along all of ``axes`` but the last one, then `irfft` along that one.
 
-    Arguments and errors are as in `fftn`; the length along the last axis is by default that of `irfft`. The result is
-    float32.
+    Arguments and errors are those of `fftn`; the length along the last axis is by default that of `irfft`. The result
+    is float32.
 
     >>> mx.fft.irfftn(mx.array([[10, -2], [-4, 0]]))
     array([[1, 2],

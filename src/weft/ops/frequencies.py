@@ -61,7 +61,7 @@ def rfftfreq(
 ) -> Array:
     """The frequencies of the elements of `rfft`, in cycles per unit of ``d``.
 
-    Arguments and errors are as in `fftfreq`.
+    Arguments and errors are those of `fftfreq`.
 
     Returns:
         An array of ``n // 2 + 1`` numbers: 0, 1, ..., divided by ``n * d``.
@@ -93,7 +93,7 @@ def fftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOr
 
 @on_stream
 def ifftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
-    """The inverse of `fftshift`; arguments and errors are the same.
+    """The inverse of `fftshift`; the arguments and errors are the same.
 
     >>> mx.fft.ifftshift(mx.array([-4, -2, 0, 2, 4]))
     array([0, 2, 4, -4, -2], dtype=int32)
