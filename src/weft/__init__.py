@@ -1,4 +1,4 @@
-"""Lazy arrays, function transformations that compose, and machine code made at run time through LLVM."""
+"""Lazy arrays, function transformations that compose, and machine code generated at run time with LLVM."""
 
 import sys as _sys
 import typing as _typing
@@ -15,7 +15,8 @@ __version__ = "0.1.0"
 
 
 def _require_interpreter_lock() -> None:
-    """Raise on a build of Python without the global interpreter lock, whose reference counts say less."""
+    """Raise on a build of Python without the global interpreter lock, where reference counts do not say who holds an
+    object."""
     is_enabled = getattr(_sys, "_is_gil_enabled", lambda: True)
     if "t" in getattr(_sys, "abiflags", "") or not is_enabled():
         release = f"{_sys.version_info.major}.{_sys.version_info.minor}"
@@ -29,7 +30,7 @@ _require_interpreter_lock()
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """Names that need the rest of the package, which `import weft` alone does not load."""
+    """Import the rest of the package for names that need it; `import weft` alone does not load it."""
     if name == "profile":
         from weft.inspection.profile import profile
 

@@ -24,7 +24,7 @@ DEMO_PACKAGES = ("sklearn", "matplotlib", "tqdm")
 
 
 def installed(package: str) -> str:
-    """The version of an installed package, or that it is missing."""
+    """The version of an installed package, or a note that it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -32,7 +32,7 @@ def installed(package: str) -> str:
 
 
 def facts() -> list[tuple[str, str]]:
-    """What Weft found on this machine, as names and values."""
+    """Facts about this machine and installation, as names and values."""
     device = mx.device_info(mx.cpu)
     host = jit.host()
     return [
@@ -52,14 +52,14 @@ def facts() -> list[tuple[str, str]]:
 
 
 def gpus() -> str:
-    """The GPUs of this machine; or why there is none."""
+    """The GPUs of this machine, or why there is none."""
     found = [mx.device_info(mx.Device(mx.gpu, number)) for number in range(mx.device_count(mx.gpu))]
     names = [f"{card['device_name']} ({card['architecture']})" for card in found]
     return ", ".join(names) or f"none: {cards.reason()}"
 
 
 def cached() -> str:
-    """Where machine code is cached for other processes, and how much; or why it is not."""
+    """Where machine code is cached for other processes, and how much of it; or why it is not cached."""
     try:
         cache = disk_cache.from_environment()
     except disk_cache.Unusable as reason:
@@ -69,7 +69,7 @@ def cached() -> str:
 
 
 def cache(clear: bool) -> int:
-    """Prints the state of the disk cache, after removing what is in it if asked to."""
+    """Prints the state of the disk cache, after clearing it if ``clear``."""
     if clear:
         try:
             disk_cache.from_environment().clear()
@@ -81,7 +81,7 @@ def cache(clear: bool) -> int:
 
 
 def info() -> int:
-    """Prints versions, processor, threads and folders: what a report of a problem should contain."""
+    """Prints versions, processor, threads and folders, for problem reports."""
     rows = facts()
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -90,7 +90,7 @@ def info() -> int:
 
 
 def demo(arguments: Sequence[str]) -> int:
-    """Runs `weft.demo`, or says which packages it needs."""
+    """Runs `weft.demo`, or prints which packages it needs."""
     missing = [package for package in DEMO_PACKAGES if find_spec(package) is None]
     if missing:
         print(f"The demo needs {', '.join(missing)}: pip install 'weft[demo]'", file=sys.stderr)

@@ -1,7 +1,7 @@
 """The user's array: a name for a node of the graph, with Python's operators, indexing, conversion and printing."""
 
 # mypy: disable-error-code="no-any-return, misc"
-# Functions of the layers below return a `Handle` for mypy, and those that are operators here also take a stream.
+# For mypy, functions of the layers below return a `Handle`, and those used as operators here also take a stream.
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COMPARABLE = (Handle, bool, int, float, complex, np.ndarray, np.generic)
 
 
 def _in_place(operation: Callable[[Any, Any], Any]) -> Callable[[array, Any], array]:
-    """The operator that points a handle at the result of an operation."""
+    """The operator that makes a handle refer to the result of an operation."""
 
     def assign(self: array, other: Any) -> array:
         node = operation(self, other).node
@@ -57,14 +57,15 @@ class array(Handle):
     """An array of numbers of one dtype, computed when its values are needed.
 
     Args:
-        val: a number, nested lists or tuples of numbers and arrays, an array, NumPy data, or anything that
-            offers a buffer, DLPack or ``__array__``. It is copied.
-        dtype: of the elements. If None, it is that of ``val``; Python's whole numbers are ``int32`` (``int64`` if
-            they do not fit), others ``float32`` or ``complex64``, and double precision becomes single.
+        val: a number, nested lists or tuples of numbers and arrays, an array, NumPy data, or any object with a buffer,
+            DLPack or ``__array__``. It is copied.
+        dtype: the dtype of the elements. If None, it is that of ``val``; Python ints become ``int32`` (``int64`` if
+            they do not fit), other Python numbers ``float32`` or ``complex64``, and NumPy's ``float64`` becomes
+            ``float32``.
 
     Raises:
         TypeError: ``val`` cannot be made an array.
-        ValueError: nested lists are of different lengths, or a number does not fit the dtype.
+        ValueError: nested lists differ in length, or a number does not fit the dtype.
 
     >>> mx.array([[1, 2], [3, 4]])
     array([[1, 2],
@@ -76,7 +77,7 @@ class array(Handle):
     __slots__ = ()
     __module__ = "weft.core"
 
-    # NumPy's arrays and scalars leave operators to this class, so that results are arrays of Weft, which can be traced.
+    # NumPy's arrays and scalars leave operators to this class, so that results are Weft arrays, which can be traced.
     __array_priority__ = 1000
 
     def __init__(self, val: Any, dtype: Dtype | None = None) -> None:
@@ -119,7 +120,7 @@ class array(Handle):
 
     @property
     def device(self) -> Device:
-        """The device that has the elements, or will compute them."""
+        """The device on which the elements are, or will be computed."""
         stream = self.node.stream
         return default_device() if stream is None else stream.device
 
@@ -145,7 +146,8 @@ class array(Handle):
 
     @property
     def at(self) -> ArrayAt:
-        """Updates that combine: ``a.at[index].add(value)`` adds an element as often as ``index`` names it.
+        """Updates that combine values: ``a.at[index].add(value)`` adds to an element as often as it occurs in
+        ``index``.
 
         >>> mx.array([0, 0, 0]).at[mx.array([0, 2, 2])].add(1)
         array([1, 0, 2], dtype=int32)
@@ -231,7 +233,7 @@ class array(Handle):
     def __rdivmod__(self, other: Any) -> Any:
         return ops.divmod(other, self)
 
-    # In place: the handle names another node, the old one stays what it is.
+    # In-place operators: the handle refers to a new node; the old node does not change.
 
     __iadd__ = _in_place(ops.add)
     __isub__ = _in_place(ops.subtract)
@@ -335,7 +337,7 @@ class array(Handle):
         """The same elements in the memory of a device.
 
         Args:
-            device: such as ``a.device`` of another array.
+            device: a device, such as ``a.device`` of another array.
             stream: the stream of that device that copies them, by default its default stream.
 
         Raises:
@@ -398,10 +400,10 @@ class array(Handle):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """The memory for NumPy, which can write it if no other array would change with it.
+        """The memory for NumPy, which may write to it if no other array would change with it.
 
-        It is given as an object that owns it, not as an address: the handle may name another node before NumPy's array
-        is gone.
+        The result is an object that owns the memory, not an address, because the handle may refer to another node
+        before NumPy's array ends.
         """
         return array_interface(self.node)
 
@@ -437,12 +439,12 @@ class array(Handle):
         """`weft.core`, which follows the Python array API standard.
 
         Raises:
-            ValueError: another version of the standard is asked for.
+            ValueError: another version of the standard is requested.
         """
         if api_version is not None and api_version not in API_VERSIONS:
             versions = ", ".join(API_VERSIONS)
             raise ValueError(f"There is no version {api_version!r} of the array API here, but {versions}.")
-        # By name: the namespace is above this layer.
+        # Imported by name, because the namespace is in a layer above.
         return importlib.import_module("weft.core")
 
     def __copy__(self) -> array:
@@ -459,13 +461,13 @@ class array(Handle):
         return values.tobytes(), tuple(self.node.shape), self.node.dtype
 
     def __setstate__(self, arg: tuple[bytes, tuple[int, ...], Dtype], /) -> None:
-        """Take the elements, the shape and the dtype that a pickle holds."""
+        """Set the elements, the shape and the dtype from a pickle."""
         data, shape, dtype = arg
         values = np.frombuffer(data, np.uint8).view(dtype.numpy).reshape(shape)
         self.node = leaf(from_numpy(values), shape, dtype)
 
 
 def _unpacked(values: tuple[Any, ...]) -> Any:
-    """The only one if it is a sequence, else all of them."""
+    """The only argument if it is a sequence, else the tuple of all arguments."""
     several = as_sequence(values[0]) if len(values) == 1 else None
     return values if several is None else several

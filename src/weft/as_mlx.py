@@ -1,7 +1,7 @@
-"""``import weft.as_mlx`` as the first import of a program: the modules of MLX are those of Weft from then on.
+"""``import weft.as_mlx`` as the first import of a program: from then on, MLX's modules are Weft's.
 
-That holds for the program and for every library that it imports, in this process. An MLX that is installed stays
-untouched and is not imported.
+This holds for the program and for every library that it imports, in this process. An installed MLX is not changed and
+not imported.
 
 >>> import weft.as_mlx
 >>> import mlx.core as mx

@@ -1,4 +1,4 @@
-"""Checks of arguments that are no arrays. Messages name the function, what it takes and what it was given.
+"""Checks of arguments that are not arrays. Messages name the function, what it takes and what it got.
 
 Every message about an argument begins with the name of the function that the user called: ``[zeros] ...``.
 """
@@ -28,20 +28,20 @@ def outermost() -> FrameType:
 
 
 def called() -> str:
-    """The name of the function that the user called, for checks that are not told it."""
+    """The name of the function that the user called, for checks that do not get it as an argument."""
     owner, _, name = outermost().f_code.co_qualname.partition(".")
     return owner if not name or name.startswith(("__", "<locals>")) else name
 
 
 def shortened(value: object) -> str:
-    """``value`` as Python shows it, cut off where it gets long.
+    """The ``repr`` of ``value``, shortened if it is long.
 
     >>> shortened("x" * 100)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
     """
     try:
         text = repr(value)
-    except ValueError:  # an int with thousands of digits, or an array that is traced and has no value
+    except ValueError:  # an int with thousands of digits, or a traced array, which has no value
         text = f"<{value.bit_length()} bits>" if isinstance(value, int) else "a value"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -56,7 +56,7 @@ def shown(value: object) -> str:
 
 
 def wrong_type(name: str, word: str, expected: str, value: object) -> TypeError:
-    """The error for an argument, which the user knows as ``word``, that is not what the function expects.
+    """The error for an argument, called ``word`` in the message, that is not what the function expects.
 
     >>> wrong_type("sum", "axis", "an int", "x")
     ArgumentTypeError("[sum] axis must be an int; got 'x' of type str.")
@@ -69,7 +69,7 @@ def integer_of(name: str, word: str, value: Any) -> int:
 
     Raises:
         TypeError: it is something else.
-        ValueError: it is so large that no array could have such an extent, index or seed.
+        ValueError: it is larger than any possible extent, index or seed.
     """
     try:
         number = plain_int(value)
@@ -81,23 +81,23 @@ def integer_of(name: str, word: str, value: Any) -> int:
 
 
 def plain_int(value: Any) -> int:
-    """The int that ``value`` stands for, of no subclass: True equals 1, but NumPy takes it for no extent.
+    """``value`` as an int of no subclass: True becomes 1, because NumPy does not take True as an extent.
 
     Raises:
-        TypeError: it stands for none.
+        TypeError: it is no integer.
     """
     return int.__int__(operator.index(value))
 
 
 def function_of(name: str, word: str, value: Any) -> Any:
-    """``value``, if it can be called."""
+    """``value``, if it is callable."""
     if not callable(value):
         raise wrong_type(name, word, "a function", value)
     return value
 
 
 def one_of(name: str, word: str, value: Any, choices: Collection[str]) -> str:
-    """``value``, if it is one of a few words."""
+    """``value``, if it is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"[{name}] {word} must be one of {', '.join(map(repr, choices))}; got {shown(value)}.")
     return value

@@ -1,4 +1,4 @@
-"""The element types of arrays, and which type results when two of them meet."""
+"""The dtypes of arrays' elements, and promotion."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ _ANCESTORS = {category: _with_ancestors(category) for category in DtypeCategory}
 
 
 class Kind(enum.IntEnum):
-    """How the bits of an element are read; the order is the one in which promotion climbs."""
+    """How the bits of an element are interpreted; in promotion, the later kind wins."""
 
     BOOL = 0
     UNSIGNED = 1
@@ -115,7 +115,7 @@ _CATEGORY = {
 
 @final
 class Dtype:
-    """The type of an array's elements; there is one object per type, compared by identity.
+    """The type of an array's elements; there is one object per type, which is compared by identity.
 
     >>> float32, float32.size, float32.name
     (weft.core.float32, 4, 'float32')
@@ -138,17 +138,17 @@ class Dtype:
     )
 
     name: str
-    """The name that printing shows, such as ``'float32'``; that of ``bool_`` is ``'bool'``."""
+    """The printed name, such as ``'float32'``; for ``bool_`` it is ``'bool'``."""
     size: int
     """Bytes per element."""
     rank: Kind
-    """Not named ``kind``: programs take a dtype with that attribute for NumPy's."""
+    """Not named ``kind``, because programs treat a dtype with that attribute as NumPy's."""
     category: DtypeCategory
     is_bool: bool
     is_integer: bool
-    """Signed or unsigned, not ``bool_``."""
+    """Signed or unsigned integers, not ``bool_``."""
     is_signed: bool
-    """Holds negative numbers: signed integers, floating and complex dtypes."""
+    """Dtypes with negative numbers: signed integers, floating and complex dtypes."""
     is_floating: bool
     """Real floating point."""
     is_complex: bool
@@ -178,7 +178,7 @@ class Dtype:
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype with the same bits; that of ``bfloat16`` comes from ``ml_dtypes``."""
         if self._numpy is None:
-            # Imported by name on first use: neither package is needed to import this module.
+            # Imported here, because this module needs neither package before.
             scalar_type = importlib.import_module("ml_dtypes").bfloat16 if self is bfloat16 else self.name
             self._numpy = importlib.import_module("numpy").dtype(scalar_type)
         return self._numpy
@@ -187,7 +187,7 @@ class Dtype:
         return f"{_printed_module}.{self.name}"
 
     def __reduce__(self) -> str:
-        # A string tells pickle and copy to look the object up in this module.
+        # A string makes pickle and copy look up the object in this module.
         return _constant_name(self)
 
 
@@ -195,7 +195,7 @@ _printed_module = "weft.core"
 
 
 def print_as_names_of(module: str) -> None:
-    """Let dtypes print as the names of this module from now on, in this process."""
+    """From now on, in this process, print dtypes as names of this module."""
     global _printed_module
     _printed_module = module
 
@@ -229,7 +229,7 @@ float64 = Dtype("float64", 8, Kind.FLOATING)
 complex64 = Dtype("complex64", 8, Kind.COMPLEX)
 
 UNSIGNED = {dtype.size: dtype for dtype in (uint8, uint16, uint32, uint64)}
-"""The dtype of unsigned integers of so many bytes."""
+"""Unsigned integer dtypes by their bytes."""
 
 ALL_DTYPES: tuple[Dtype, ...] = (
     bool_,
@@ -253,7 +253,7 @@ _ACCEPTED = ", ".join(f"mx.{_constant_name(dtype)}" for dtype in ALL_DTYPES)
 
 
 def as_dtype(value: object) -> Dtype:
-    """Return ``value`` if it is a dtype of this package, and say what is accepted if it is not.
+    """Return ``value`` if it is a dtype of this package; otherwise raise an error that says what is accepted.
 
     >>> as_dtype(int32)
     weft.core.int32
@@ -276,12 +276,12 @@ def same_as_numpy(numpy_dtype: np.dtype[Any]) -> Dtype | None:
     return _BY_NAME.get(numpy_dtype.name) if numpy_dtype.isnative else None
 
 
-# A program that never mentions dtypes computes in single precision, also on NumPy's default arrays.
+# A program that never mentions dtypes computes in single precision, also with NumPy's default dtypes.
 _NARROWED = {"float64": float32, "complex128": complex64}
 
 
 def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
-    """Return the dtype of an array made from NumPy data when no dtype is asked for.
+    """Return the dtype of an array made from NumPy data when no dtype is given.
 
     It is the one with the same bits, except that ``float64`` becomes ``float32`` and
     ``complex128`` becomes ``complex64``; `same_as_numpy` does not narrow.
@@ -303,7 +303,7 @@ def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
 def _promote_rule(a: Dtype, b: Dtype) -> Dtype:
     low, high = sorted((a, b), key=lambda dtype: (dtype.rank, dtype.size))
     if low.rank is high.rank:
-        # Two formats of one size, float16 and bfloat16: neither holds the other's values.
+        # float16 and bfloat16 have the same size, and neither represents the other's values.
         return float32 if low is not high and low.size == high.size else high
     if (low.rank, high.rank) != (Kind.UNSIGNED, Kind.SIGNED):
         return high
@@ -317,11 +317,11 @@ _PROMOTED = {(a, b): _promote_rule(a, b) for a in ALL_DTYPES for b in ALL_DTYPES
 
 
 def promote(a: Dtype, b: Dtype) -> Dtype:
-    """Return the dtype of the result when arrays of dtypes ``a`` and ``b`` meet.
+    """Return the dtype of the result of an operation on arrays of dtypes ``a`` and ``b``.
 
-    The higher kind wins (bool, unsigned, signed, floating, complex), then the larger size.
-    An unsigned with a signed integer gives the signed integer that holds both, and ``float32`` if
-    there is none; ``float16`` with ``bfloat16`` gives ``float32``.
+    The higher kind wins (bool, unsigned, signed, floating, complex), then the larger size. An unsigned and a signed
+    integer give the smallest signed integer that holds both, or ``float32`` if there is none; ``float16`` and
+    ``bfloat16`` give ``float32``.
 
     >>> promote(uint8, int8), promote(int64, float16)
     (weft.core.int16, weft.core.float16)
@@ -330,7 +330,7 @@ def promote(a: Dtype, b: Dtype) -> Dtype:
 
 
 def result_type(*dtypes: Dtype) -> Dtype:
-    """Return the dtype of the result when arrays of all these dtypes meet, from left to right.
+    """Return the dtype of the result of operations on arrays of all these dtypes, from left to right.
 
     >>> result_type(bool_, int32, bfloat16)
     weft.core.bfloat16
@@ -353,13 +353,13 @@ def can_cast(from_: Dtype, to: Dtype) -> bool:
 
 
 def scalar_dtype(value: bool | int | float | complex, other: Dtype | None = None) -> Dtype:
-    """Return the dtype a Python scalar takes beside an array of dtype ``other``, or alone (None).
+    """Return the dtype of a Python scalar beside an array of dtype ``other``, or alone (None).
 
-    A scalar gives way to the array: it only asks for a higher kind (an int beside ``bool_``, a
-    float beside integers, a complex beside real numbers), never for a larger size.
+    A scalar takes the array's dtype unless it needs a higher kind (an int beside ``bool_``, a float beside integers, a
+    complex beside real numbers). It never asks for a larger size.
 
     Raises:
-        ValueError: an int does not fit the dtype it would take.
+        ValueError: an int does not fit the dtype.
         TypeError: ``value`` is no bool, int, float or complex.
 
     >>> scalar_dtype(3, int8), scalar_dtype(0.5, int64), scalar_dtype(0.5, float16)
@@ -441,7 +441,7 @@ def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
     raise wrong_type("isdtype", "kind", "a dtype, a string or a tuple of them", kind)
 
 
-# Explicit mantissa bits and exponent bits (IEEE 754 binary formats; bfloat16 is float32 cut short).
+# Explicit mantissa bits and exponent bits (IEEE 754 binary formats; bfloat16 is the upper half of float32).
 _FLOAT_FORMATS = {float16: (10, 5), bfloat16: (7, 8), float32: (23, 8), float64: (52, 11)}
 
 

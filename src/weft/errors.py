@@ -1,8 +1,8 @@
-"""The errors that are Weft's own; everything else is Python's ValueError, TypeError, IndexError, ...
+"""Weft's own errors; all other errors are Python's ValueError, TypeError, IndexError, ...
 
 Exception
 +-- ValueError
-|   +-- TraceError         a value was asked for where there is none: inside a transformation, or a leaked array
+|   +-- TraceError         an array has no value: inside a transformation, or after it leaked out of one
 |   +-- AxisError          an array does not have an axis; also an IndexError
 |   +-- ArgumentTypeError  an argument or a dtype is of a type that cannot be used; also a TypeError
 |   +-- FileFormatError    a file is damaged, or holds what it must not; also a RuntimeError
@@ -12,19 +12,19 @@ Exception
     +-- MissingFileError   there is no such file or folder; also a FileNotFoundError
     +-- FileFormatError    see above
 
-Errors that are of two kinds are those for which Python has one kind and MLX raises another: programs written for either
-catch them.
+An error has two classes where Python's class for it differs from MLX's, so that programs written for either can catch
+it.
 """
 
 from __future__ import annotations
 
 
 class TraceError(ValueError):
-    """A value was asked for of an array that has none."""
+    """The value of an array is needed that has none."""
 
 
 class AxisError(ValueError, IndexError):
-    """An axis is out of range. It is both kinds of error, as that of NumPy is."""
+    """An axis is out of range. The error is of both kinds, as NumPy's is."""
 
 
 class ArgumentTypeError(TypeError, ValueError):
@@ -36,7 +36,7 @@ class MissingFileError(FileNotFoundError, RuntimeError):
 
 
 class EvaluationError(RuntimeError):
-    """An evaluation failed; what it should have computed can be asked for again."""
+    """An evaluation failed; evaluating the same arrays again tries again."""
 
 
 class FileFormatError(ValueError, RuntimeError):

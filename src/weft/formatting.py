@@ -1,8 +1,7 @@
 """How arrays are printed.
 
-Floating-point numbers are shown with six significant digits, or with a fixed number of decimals once
-`set_printoptions` has asked for it. An axis of more than six elements shows three at either end.
-Columns are not aligned.
+Floating-point numbers are printed with six significant digits, or with a fixed number of decimals after
+`set_printoptions`. Of an axis of more than six elements, the first and last three are printed. Columns are not aligned.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["PrintOptions", "get_printoptions", "printoptions", "set_printoptions"]
 
 _EDGE = 3
-"""How many elements an abbreviated axis shows at either end."""
+"""How many elements at each end of an abbreviated axis are printed."""
 
 _MOST_DECIMALS = 1074
-"""No number of float64 has more."""
+"""The most decimals of a number in float64."""
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ def set_printoptions(precision: int = -1) -> None:
 
 
 def get_printoptions() -> PrintOptions:
-    """Return the options that printing uses; changing what is returned changes nothing.
+    """Return a copy of the options for printing.
 
     >>> get_printoptions()
     PrintOptions(precision=-1)
@@ -99,9 +98,9 @@ def _checked_precision(precision: int) -> int:
 
 
 def format_array(data: np.ndarray[Any, Any], dtype: Dtype, precision: int | None = None) -> str:
-    """Return what ``repr`` of an array prints.
+    """Return the ``repr`` of an array.
 
-    ``data`` holds the values and ``dtype`` is the one to show; ``precision`` None takes the one set by
+    ``data`` has the values and ``dtype`` is the dtype to print; ``precision`` None is replaced by that of
     `set_printoptions`.
 
     >>> import numpy as np
@@ -133,7 +132,7 @@ def _element_format(dtype: Dtype, precision: int) -> Callable[[Any], str]:
     specification = ".6g" if precision == -1 else f".{precision}f"
 
     def real(value: Any) -> str:
-        # This shows no sign of a NaN: processors make NaNs of different signs.
+        # NaNs are printed without a sign, because processors make NaNs with different signs.
         return format(float(value), specification)
 
     def complex_number(value: Any) -> str:

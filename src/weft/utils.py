@@ -1,6 +1,6 @@
 """Functions over trees: nested lists, tuples and dicts, such as the parameters of a model.
 
-Positions in a tree are written with dots: ``"layers.0.weight"``.
+Positions in a tree are written as paths with dots: ``"layers.0.weight"``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def __dir__() -> list[str]:
 def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """Return a tree like ``tree`` whose leaves are ``fn(leaf, ...)``.
 
-    Each tree in ``rest`` gives a further argument, the part of it at the position of the leaf; it may
-    hold more than ``tree`` does. ``is_leaf(node)`` may say of a container that it is a leaf.
+    Each tree in ``rest`` gives a further argument: its node at the position of the leaf. It may have more entries than
+    ``tree``. ``is_leaf(node)`` may declare a container to be a leaf.
 
     Raises:
         ValueError: a tree in ``rest`` lacks a position of ``tree``.
@@ -45,8 +45,8 @@ def tree_map_with_path(
 ) -> Any:
     """Return a tree like ``tree`` whose leaves are ``fn(path, leaf, ...)``, otherwise like `tree_map`.
 
-    The path of a leaf starts with the argument ``path`` if there is one; a tree that is a leaf
-    itself has the path ``path``. ``rest`` and ``is_leaf`` mean what they mean there.
+    The path of a leaf begins with the argument ``path``, if it is given; if ``tree`` itself is a leaf, its path is
+    ``path``. ``rest`` and ``is_leaf`` are as in `tree_map`.
 
     >>> tree_map_with_path(lambda path, x: f"{path}={x}", {"a": [1, 2]})
     {'a': ['a.0=1', 'a.1=2']}
@@ -98,8 +98,8 @@ def tree_flatten(
 ) -> list[tuple[str, Any]] | dict[str, Any]:
     """Return the leaves of ``tree`` with their positions, as a list of pairs or in ``destination``.
 
-    ``prefix`` stands before every position; it begins with a dot, which is dropped. ``destination`` is a
-    list that is appended to or a dict that is filled. ``is_leaf`` is that of `tree_map`.
+    ``prefix`` is put before every position; it begins with a dot, which is removed. ``destination`` is a list to append
+    to, or a dict to fill. ``is_leaf`` is as in `tree_map`.
 
     >>> tree_flatten({"layers": [{"weight": 1}, {"weight": 2}]})
     [('layers.0.weight', 1), ('layers.1.weight', 2)]
@@ -125,13 +125,13 @@ def tree_flatten(
 
 
 def tree_unflatten(tree: list[tuple[str, Any]] | dict[str, Any]) -> Any:
-    """Return the tree that `tree_flatten` took apart, from pairs or a dict of positions and leaves.
+    """Return the tree for which `tree_flatten` returned these pairs, or this dict, of positions and leaves.
 
-    Where all keys are different numbers a list is made, with an empty dict for each missing number; tuples do
-    not come back.
+    If all keys of a container are different numbers it becomes a list, with an empty dict for each missing number;
+    tuples become lists, too.
 
     Raises:
-        ValueError: a position is given twice.
+        ValueError: a position occurs twice.
 
     >>> tree_unflatten([("layers.0.weight", 1), ("layers.1.weight", 2)])
     {'layers': [{'weight': 1}, {'weight': 2}]}
@@ -152,7 +152,7 @@ def _is_position_and_leaf(pair: Any) -> bool:
 
 
 def _below_position(position: str, pairs: list[tuple[str, Any]]) -> tuple[Any, Filling]:
-    """The tree that stands at a position, as `unfold` takes it; ``pairs`` are what is below the position."""
+    """The tree at a position, with its filling for `unfold`; ``pairs`` are the positions and leaves below it."""
     if len(pairs) == 1 and pairs[0][0] == "":
         return pairs[0][1], None
     if pairs and not any(key for key, _ in pairs):
@@ -163,7 +163,7 @@ def _below_position(position: str, pairs: list[tuple[str, Any]]) -> tuple[Any, F
         children.setdefault(first, []).append((remainder, value))
     inside = f"{position}." if position else ""
     numbered = {int(key): below for key, below in children.items() if key.isdecimal()}
-    if len(numbered) < len(children):  # a key is no number, or two of them are the same number (1 and 01)
+    if len(numbered) < len(children):  # a key is no number, or two keys are the same number (1 and 01)
         return {}, (pairs, _entries_below(inside, children.items()))
     everything = [(number, numbered.get(number)) for number in range(max(numbered, default=-1) + 1)]
     return [], (pairs, _entries_below(inside, everything))
@@ -189,8 +189,8 @@ def tree_reduce(
 ) -> Any:
     """Return ``fn(... fn(fn(initializer, leaf), leaf) ..., leaf)`` over the leaves from left to right.
 
-    Without an initializer the first leaf takes its place; if ``tree`` has no leaves, the result is the
-    initializer. ``is_leaf`` is that of `tree_map`.
+    Without an initializer, the first leaf is used as one; if ``tree`` has no leaves, the result is the initializer.
+    ``is_leaf`` is as in `tree_map`.
 
     >>> tree_reduce(lambda total, x: total + x, {"a": [1, 2], "b": 3})
     6
@@ -203,13 +203,14 @@ def tree_reduce(
 
 
 def tree_merge(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] | None = None) -> Any:
-    """Return one tree with the leaves of both; ``None`` and empty containers give way to anything.
+    """Return one tree with the leaves of both; ``None`` and empty containers are replaced by the other tree's node.
 
-    ``merge_fn(a, b)`` decides where both have something. Lists and tuples are merged element by element, the
-    longer one gives the rest, and the type is that of ``tree_a``; keys come in its order, then in that of ``tree_b``.
+    ``merge_fn(a, b)`` combines two leaves at the same position. Lists and tuples are merged element by element, with
+    the remaining elements of the longer one, and have the type in ``tree_a``; keys are in the order of ``tree_a``, then
+    of ``tree_b``.
 
     Raises:
-        ValueError: both have something at one position and there is no ``merge_fn``.
+        ValueError: both trees have a leaf at one position and there is no ``merge_fn``.
 
     >>> tree_merge({"a": {"x": 1}}, {"a": {"y": 2}, "b": 3})
     {'a': {'x': 1, 'y': 2}, 'b': 3}
@@ -223,7 +224,7 @@ MergeFunction: TypeAlias = Callable[[Any, Any], Any] | None
 
 
 def _merged(a: Any, b: Any, merge_fn: MergeFunction) -> tuple[Any, Filling]:
-    """One tree of two, as `unfold` takes it."""
+    """The merged tree, with its filling for `unfold`."""
     if merge_fn is not None and _is_leaf(a) and _is_leaf(b):
         return merge_fn(a, b), None
     if _is_blank(a) or _is_blank(b):

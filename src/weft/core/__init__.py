@@ -1,6 +1,6 @@
 """The public namespace, ``import weft.core as mx``: arrays, functions on them, transformations of functions.
 
-Each module names in its ``__all__`` what is public; nothing is listed again here.
+Each module lists its public names in ``__all__``; they are not listed again here.
 """
 
 import typing as _typing
@@ -28,14 +28,14 @@ from weft.runtime.devices import *
 from weft.runtime.memory_use import *
 from weft.transforms import *
 
-# Of MLX: the version whose names and behaviour these are. `weft.__version__` is Weft's own.
+# The version of MLX whose names and behaviour these are. Weft's own version is `weft.__version__`.
 __version__ = "0.32.4"
 __array_api_version__ = _array_standard.API_VERSION
 __array_namespace_info__ = _array_standard.namespace_info
 
-# A name of the standard.
+# The name in the array API standard.
 bool = _dtypes.bool_
 
-if not _typing.TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
-    # What * imports leaves Python's own `bool` alone, which is no function as `sum` is.
+if not _typing.TYPE_CHECKING:  # mypy understands only literal lists, and treats names imported by * as public
+    # With `bool` in the list, * would replace Python's `bool`.
     __all__ = [name for name in dir() if not name.startswith("_") and name != "bool"]

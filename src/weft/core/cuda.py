@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA: ``mx.cuda``."""
+"""NVIDIA GPUs: ``mx.cuda``."""
 
 from weft.runtime.cuda.availability import *
 

@@ -1,11 +1,11 @@
 """Communication between processes: ``mx.distributed``.
 
-Each module of ``weft.ops`` names in its ``__all__`` what is public; nothing is listed again here.
+Each module of ``weft.ops`` lists its public names in ``__all__``; they are not listed again here.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from weft.ops.distributed import *
 
-if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+if not _TYPE_CHECKING:  # mypy understands only literal lists, and treats names imported by * as public
     __all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,6 +1,6 @@
 """Linear algebra: ``mx.linalg``.
 
-Each module of ``weft.ops`` names in its ``__all__`` what is public; nothing is listed again here.
+Each module of ``weft.ops`` lists its public names in ``__all__``; they are not listed again here.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -15,5 +15,5 @@ from weft.ops.products import tensordot as tensordot
 from weft.ops.products import vecdot as vecdot
 from weft.ops.shaping import matrix_transpose as matrix_transpose
 
-if not _TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+if not _TYPE_CHECKING:  # mypy understands only literal lists, and treats names imported by * as public
     __all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,6 +1,6 @@
-"""GPUs of Apple: ``mx.metal``. Weft has no backend for them.
+"""Apple GPUs: ``mx.metal``. Weft has no backend for them.
 
-Older programs find the functions of memory and devices here; with a ``DeprecationWarning`` they are those of ``mx``.
+Older programs find functions for memory and devices here. They call those of ``mx``, with a ``DeprecationWarning``.
 """
 
 import typing as _typing
@@ -13,11 +13,11 @@ __all__ = ["is_available", "start_capture", "stop_capture"]
 
 _FORMER = {name: _memory_use for name in _memory_use.__all__ if name != "get_memory_limit"}
 _FORMER["device_info"] = _devices
-"""Functions that MLX had here once, and where they are now."""
+"""Functions that were here in earlier versions of MLX, and their present places."""
 
 
 def is_available() -> bool:
-    """Whether arrays can be computed on a GPU of Apple: no.
+    """Whether arrays can be computed on an Apple GPU, which is False.
 
     >>> mx.metal.is_available()
     False
@@ -26,17 +26,17 @@ def is_available() -> bool:
 
 
 def start_capture(path: str) -> None:
-    """Does nothing: what it would record is the work of a GPU of Apple. `weft.profile` records that of Weft.
+    """Does nothing: in MLX it records the work of an Apple GPU. `weft.profile` records that of Weft.
 
     Args:
-        path (str): where the file would be; none is written.
+        path (str): the name of the file; none is written.
 
     >>> mx.metal.start_capture("trace.gputrace")
     """
 
 
 def stop_capture() -> None:
-    """Does nothing, as `start_capture` does.
+    """Does nothing, like `start_capture`.
 
     >>> mx.metal.stop_capture()
     """

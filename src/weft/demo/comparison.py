@@ -1,4 +1,4 @@
-"""What `compile` and `vmap` save, measured on the machine that runs the demo."""
+"""How much time `compile` and `vmap` save, measured on the machine that runs the demo."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS, COLUMNS = 4096, 100
 
 @dataclass(frozen=True)
 class TimedWork:
-    """One piece of work done in two ways, in seconds (medians)."""
+    """A computation done in two ways, with the median seconds of each."""
 
     work: str
     slow_way: str
@@ -87,7 +87,7 @@ def compare_vmap(rows: int, columns: int) -> TimedWork:
 
 
 def show_seconds(duration: float) -> str:
-    """A duration with a unit that suits it.
+    """A duration with a suitable unit.
 
     >>> show_seconds(0.0123), show_seconds(4.5e-5)
     ('12.3 ms', '45 us')
@@ -99,7 +99,7 @@ def show_seconds(duration: float) -> str:
 
 
 def table(rows: list[TimedWork]) -> str:
-    """The rows as text, with the slower way, the faster way and how many times faster that is."""
+    """The rows as text: the slower way, the faster way and their ratio."""
     width = max(len(row.work) for row in rows)
     return "\n".join(
         f"  {row.work:<{width}}  {row.slow_way:>5} {show_seconds(row.slow):>8}"

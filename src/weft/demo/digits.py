@@ -1,4 +1,4 @@
-"""The classifier of handwritten digits: data, model, and a training step that is compiled whole."""
+"""The classifier of handwritten digits: data, model, and a compiled training step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import weft.optimizers as optim
 PIXELS = 8 * 8
 CLASSES = 10
 HELD_OUT = 360
-SPLIT_SEED = 0  # The split never changes, so that accuracies of different runs can be compared.
+SPLIT_SEED = 0  # constant, so that accuracies of different runs can be compared
 
 Step = Callable[[mx.array, mx.array], mx.array]
 
@@ -32,7 +32,7 @@ class DigitImages:
         return len(self.labels)
 
     def batches(self, size: int, random: np.random.Generator) -> Iterator[tuple[mx.array, mx.array]]:
-        """Shuffled batches of exactly `size` images; what is left over waits for the next epoch."""
+        """Shuffled batches of exactly `size` images; the remaining images are not used in this epoch."""
         order = random.permutation(len(self))
         for start in range(0, len(self) - size + 1, size):
             chosen = order[start : start + size]
@@ -41,7 +41,7 @@ class DigitImages:
 
 def load() -> tuple[DigitImages, DigitImages]:
     """The 1,797 digits of scikit-learn, split into 1,437 to learn from and 360 to be tested on."""
-    from sklearn.datasets import load_digits  # takes a second, for which `--help` need not wait
+    from sklearn.datasets import load_digits  # takes a second, which `--help` should not wait for
 
     bunch = load_digits()
     images = (bunch.data / 16).astype(np.float32)
@@ -56,7 +56,7 @@ class Classifier(nn.Module):
 
     Args:
         hidden: Number of units in each hidden layer.
-        dropout: Probability with which a hidden unit is silent during training.
+        dropout: Probability that a hidden unit is zero during training.
     """
 
     def __init__(self, hidden: int = 256, dropout: float = 0.2) -> None:
@@ -74,11 +74,10 @@ class Classifier(nn.Module):
 
 @dataclass(frozen=True)
 class Trainer:
-    """A model with its optimizer, and one training step of them: as it is, and compiled.
+    """A model with its optimizer, and a training step, compiled and not.
 
-    The step changes the arrays in `state`: parameters, moments of the optimizer, and the random
-    state that dropout draws from. Naming that state as inputs and outputs of `compile` is all that a
-    step with side effects needs.
+    The step changes the arrays in `state`: parameters, the optimizer's moments, and the state of the random generator
+    that dropout uses. For a step with side effects it is enough to name that state as inputs and outputs of `compile`.
     """
 
     model: Classifier
@@ -87,7 +86,7 @@ class Trainer:
     compiled: Step
 
     def run(self, step: Step, images: mx.array, labels: mx.array) -> mx.array:
-        """Evaluates one step, with everything that it changes, and gives the mean loss of the batch."""
+        """Evaluates one step and everything that it changes; returns the mean loss of the batch."""
         loss = step(images, labels)
         mx.eval(loss, self.state)
         return loss

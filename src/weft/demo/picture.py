@@ -1,4 +1,4 @@
-"""The picture that the demo leaves behind: the loss over time, and what the model says of held-out digits."""
+"""The picture that the demo saves: the loss over time, and predictions for held-out digits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def smooth(losses: list[float]) -> npt.NDArray[np.float64]:
 
 
 def to_show(held_out: DigitImages, predictions: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-    """Which digits to show: the misread ones first, because they are the interesting ones."""
+    """The indices of the digits to show: misclassified ones first."""
     return np.argsort(predictions == held_out.labels, kind="stable")[: GRID_ROWS * GRID_COLUMNS]
 
 

@@ -1,4 +1,5 @@
-"""Functions in files: a traced function as data, which another process reads and runs without its source."""
+"""Exported functions: a traced function in a file, which another process reads and runs without the function's
+source."""
 
 from __future__ import annotations
 

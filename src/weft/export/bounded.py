@@ -1,4 +1,4 @@
-"""Functions of extents whose results cannot grow without bounds, for programs that come from a file."""
+"""Functions of extents whose results are bounded, for programs from files."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _BOUNDED: dict[str, Callable[..., int]] = {"mul": bounded_product, "pow": bounde
 
 
 def bounded_function(name: object) -> Callable[..., int] | None:
-    """The function of extents that a file calls so. It is a bounded one where repeated use could give numbers of any
-    length; those of others grow by a bit at most."""
+    """The function of extents with a name from a file. If repeated use of a function could make numbers of any length,
+    a bounded form of it; other functions make numbers longer by at most one bit."""
     if not isinstance(name, str):
         return None
     return _BOUNDED.get(name) or function_named(name)
 
 
 def fitting(extent: int | SymbolicExtent) -> int | SymbolicExtent:
-    """``extent``, if its number for these shapes is one of 64 bits.
+    """``extent``, if its value for the present shapes fits 64 bits.
 
     Raises:
-        OverflowError: it is larger.
+        OverflowError: it does not.
     """
     _fitting(extent.value if type(extent) is SymbolicExtent else extent)
     return extent

@@ -25,7 +25,7 @@ _DTYPES = {dtype.name: dtype for dtype in ALL_DTYPES}
 
 
 def write(file: Any, header: dict[str, Any], arrays: list[Node]) -> None:
-    """Write a file; ``arrays`` are what the traces in its header refer to by number."""
+    """Write a file; the traces in its header refer to ``arrays`` by number."""
     values = [np.require(np.asarray(wrap(node)), requirements="C") for node in arrays]
     offset, entries = 0, []
     for node, one in zip(arrays, values, strict=True):
@@ -45,7 +45,7 @@ def _pieces(beginning: bytes, values: list[np.ndarray[Any, Any]]) -> Iterator[An
 
 
 def read(file: Any) -> tuple[str, dict[str, Any], list[Node]]:
-    """How messages call a file, its header, and its arrays, whose elements are read when they are needed."""
+    """The name of a file in messages, its header, and its arrays, whose elements are read when they are needed."""
     source = source_of(file)
     prefix = source.bytes_at(0, _PREFIX) if source.size >= _PREFIX else b""
     if prefix[: len(MAGIC)] != MAGIC:

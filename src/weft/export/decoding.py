@@ -1,4 +1,4 @@
-"""Data from a file as a traced function, after everything in it was checked."""
+"""Data from a file as a traced function; everything in it is checked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from weft.transforms.traced import Traced
 
 _DTYPES = {dtype.name: dtype for dtype in ALL_DTYPES}
 _DEEPEST = 8
-"""How deep lists in parameters may be nested."""
+"""How deeply lists in parameters may be nested."""
 
 
 class DecodedTrace:
     """A trace from a file: placeholders for its inputs, and the nodes of its results."""
 
     def __init__(self, what: str, function: str, shapeless: bool, data: Any, arrays: list[Node]) -> None:
-        """``what`` is how messages call the file, ``arrays`` are those in it."""
+        """``what`` is the name of the file in messages; ``arrays`` are those in the file."""
         self._what = what
         self._arrays = arrays
         self._extents: list[Any] = []
@@ -55,7 +55,7 @@ class DecodedTrace:
 
     @property
     def traced(self) -> Traced:
-        """What runs it."""
+        """The trace in the form in which functions are run."""
         return Traced(*self._parts)
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -98,7 +98,7 @@ class DecodedTrace:
         return Placeholder(record, input_shape(number, shape, self._decisions) if shapeless else shape, dtype)
 
     def _extent(self, data: Any) -> Any:
-        """A symbolic extent. It may be an int: if a file says what no writer says."""
+        """A symbolic extent; an int if the expression in the file has a constant value, which Weft does not write."""
         name, *operands = self._list(data) or [None]
         if name == "input":
             number, axis = self._list(operands, 2)
@@ -127,7 +127,7 @@ class DecodedTrace:
         return data
 
     def _source(self, position: Any) -> Node:
-        """A node that has one result."""
+        """A node with one result."""
         node = self._nodes[self._index(position, len(self._nodes))]
         if node.primitive is not None and node.primitive.several:
             self._refuse(f"{node.primitive.name} is used as if it had one result")
@@ -153,7 +153,7 @@ class DecodedTrace:
         decoded = tuple([self._mark(one) if primitive.is_unique else self._value(one, 0) for one in values])
         try:
             shape, dtype = inferred(primitive, nodes, dict(zip(primitive.parameters, decoded, strict=True)))
-        except Exception as error:  # a shape rule may raise anything for what no program makes
+        except Exception as error:  # a shape rule may raise any error for inputs that no program makes
             self._refuse(f"operation {number}, {name}, does not fit its inputs and parameters ({error})")
         return Node(primitive, nodes, decoded, shape, dtype, None)
 

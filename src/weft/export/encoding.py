@@ -1,4 +1,4 @@
-"""A traced function as plain data: numbers, texts and lists, as docs/exported-functions.md describes them."""
+"""A traced function as plain data: numbers, strings and lists, as docs/exported-functions.md describes them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from weft.primitives.untrusted import inferred
 
 ARRAY = "array"
 NUMBER = "constant"
-"""Operations of a file that are no primitives: an array of the file, a number."""
+"""The operations in a file that are no primitives: an array of the file, and a number."""
 
 
 @cache
 def primitives() -> dict[str, p.Primitive]:
-    """The primitives that a file may name."""
+    """The primitives that a file may contain."""
     found = {one.name: one for one in vars(p).values() if isinstance(one, p.Primitive)}
     return {name: one for name, one in found.items() if not (one.is_constant or one.is_transparent)}
 
 
 class Encoder:
-    """Traces as data; ``arrays`` collects the constants that all of them use."""
+    """Converts traces to data; ``arrays`` collects the constants that all traces use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class Encoder:
         self.arrays: list[Node] = []
 
     def trace(self, trace: ExportedGraph) -> dict[str, Any]:
-        """What a file says of a trace."""
+        """A trace as data."""
         one = _TraceEncoder(self._name, self._array, self._primitives)
         positions = {node: position for position, node in enumerate([*trace.inputs, *trace.order])}
         operations = [one.operation(node, positions) for node in trace.order]
@@ -59,7 +59,7 @@ class Encoder:
 
 
 class _TraceEncoder:
-    """One trace as data: its own extents and marks are numbered."""
+    """One trace as data; extents and marks are numbered within the trace."""
 
     def __init__(self, name: str, array: Callable[[Node], int], known: dict[str, p.Primitive]) -> None:
         self._name = name
@@ -91,7 +91,7 @@ class _TraceEncoder:
         return [primitive.name, sources, params]
 
     def _require_check(self, node: Node) -> None:
-        """Raise if a reader could not check the operation."""
+        """Raise if a reader of the file could not check the operation."""
         try:
             inferred(node.primitive, sources_of(node), node.keywords)
         except NotImplementedError as error:
@@ -117,7 +117,7 @@ class _TraceEncoder:
         )
 
     def extent(self, extent: SymbolicExtent) -> int:
-        """The number of a symbolic extent, after those that it is made of."""
+        """The number of a symbolic extent; the extents in its expression have smaller numbers."""
         stack = [extent]
         while stack:
             top = stack[-1]

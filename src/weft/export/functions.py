@@ -36,24 +36,25 @@ def export_function(
 ) -> None:
     """Trace a function and write its graph to a file, which another process can import without the function's source.
 
-    Arrays that are not arguments are constants, and stand in the file. Operations run on the stream of the caller of
-    the imported function. The rules of a `custom_function` are not exported: its graph is.
+    Arrays that are not arguments are constants, and stored in the file. Operations run on the stream that is current
+    when the imported function is called. The rules of a `custom_function` are not exported, only its graph.
 
     Args:
-        file_or_callback: a name, a file opened for writing bytes, or a function that is called with a dict for each
-            part of the graph instead: its inputs, the names of its keyword inputs, outputs, constants, and then the
-            operations in order.
+        file_or_callback: a name, a file opened for writing bytes, or a function that is called, instead of writing a
+            file, with a dict for each part of the graph: its inputs, the names of its keyword inputs, outputs,
+            constants, and then the operations in order.
         fun: a function of arrays that returns an array, or a tuple or list of arrays.
-        args: example arrays: their shapes and dtypes count. A tuple and a dict of arrays stand for arguments without
-            and with names.
-        shapeless: whether calls may have other shapes with as many dimensions; see `compile`.
-        metadata: a text that is kept in the file.
-        kwargs: example arrays for arguments with names.
+        args: example arrays, of which only shapes and dtypes are used. A tuple and a dict of arrays stand for
+            positional and keyword arguments.
+        shapeless: whether the function may be called with other shapes of the same numbers of dimensions; see
+            `compile`.
+        metadata: a text that is stored in the file.
+        kwargs: example arrays for keyword arguments.
 
     Raises:
-        ValueError: arguments or results are not arrays; or there is metadata, but no file.
+        ValueError: arguments or results are not arrays; or metadata is given without a file.
         TraceError: ``fun`` needs the value of an array while it is traced.
-        NotImplementedError: a file has no notation for something in the graph.
+        NotImplementedError: the graph contains something that the format cannot store.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -78,7 +79,7 @@ def export_function(
 def exporter(
     file: File, fun: Callable[..., Any], *, shapeless: bool = False, metadata: str | None = None
 ) -> FunctionExporter:
-    """Export several traces of a function to one file: for other numbers, names, shapes or dtypes of arguments.
+    """Export several traces of a function to one file: for different numbers, names, shapes or dtypes of arguments.
 
     Args:
         file: a name, or a file opened for writing bytes. It is written when the exporter is closed.
@@ -87,7 +88,7 @@ def exporter(
         metadata: as for `export_function`.
 
     Returns:
-        What is called with example arrays for each trace, and closed at the end of a ``with`` statement.
+        An object to call with example arrays for each trace, and to use in a ``with`` statement, which closes it.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -137,7 +138,7 @@ class FunctionExporter:
         """Trace the function for arguments like these.
 
         Raises:
-            RuntimeError: the exporter was closed, or the file has a trace for such arguments already.
+            RuntimeError: the exporter was closed, or the file already has a trace for such arguments.
         """
         self._add(arguments_of(self._name, args, kwargs))
 
@@ -183,23 +184,24 @@ class FunctionExporter:
 def import_function(file: File, return_metadata: bool = False) -> Any:
     """A function from a file that `export_function` or `exporter` wrote.
 
-    It takes arrays with the shapes (without ``shapeless``) and dtypes for which it was traced, or a tuple and a dict of
-    them, and returns a tuple of arrays. It can be transformed and compiled like any function. Elements of its constants
+    It takes arrays with the dtypes and (without ``shapeless``) the shapes for which it was traced, or a tuple and a
+    dict of them, and returns a tuple of arrays. It can be transformed and compiled like any function. Large constants
     are read when they are needed; see `load`.
 
-    A file from elsewhere can do no harm: nothing in it is executed as Python, and each operation is checked. But it can
-    ask for much memory or time when it is called, like any program.
+    Files from untrusted sources are safe to import: nothing in them is executed as Python, and each operation is
+    checked. But the function may use much memory or time when it is called.
 
     Args:
         file: a name, or a file opened for reading bytes.
-        return_metadata: whether to return the text that was exported with it as well.
+        return_metadata: whether to return the exported metadata as well.
 
     Returns:
         The function; with the metadata, a pair.
 
     Raises:
-        FileNotFoundError: there is no such file. It is a RuntimeError as well.
-        ValueError: the file is damaged, or holds what this version of Weft does not know. It is a RuntimeError as well.
+        FileNotFoundError: there is no such file; the error is a RuntimeError, too.
+        ValueError: the file is damaged, or contains something that this version of Weft does not know; the error is a
+            RuntimeError, too.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -267,7 +269,7 @@ class ImportedFunction:
 
 
 def _describe(trace: ExportedGraph, callback: Callable[[dict[str, Any]], object]) -> None:
-    """Tell a callback of a graph, part by part."""
+    """Call a callback with the parts of a graph."""
     names = {node: _letters(number) for number, node in enumerate([*trace.inputs, *trace.order])}
 
     def shown(node: Node) -> tuple[Any, ...]:
@@ -293,7 +295,7 @@ def _describe(trace: ExportedGraph, callback: Callable[[dict[str, Any]], object]
 
 
 def _letters(number: int) -> str:
-    """A, B, ..., Z, AA, AB, ..."""
+    """The names A, B, ..., Z, AA, AB, ..."""
     text = ""
     number += 1
     while number:

@@ -18,11 +18,11 @@ from weft.graph.tracing import assignments_undone, is_tracing, name_of, trace
 from weft.runtime.devices import saved_stream, set_current_stream
 
 Signature = tuple[int, tuple[str, ...], tuple[Any, ...]]
-"""How many arguments have no names, the names of the others, and shape (or rank) and dtype of each."""
+"""The number of positional arguments, the names of the others, and the shape (or rank) and dtype of each argument."""
 
 
 class Arguments(NamedTuple):
-    """Arrays without names, and arrays by name in the order of their names."""
+    """Positional arrays, and arrays by name in the order of their names."""
 
     positional: tuple[Any, ...]
     named: dict[str, Any]
@@ -48,10 +48,10 @@ def listed(count: int, names: Sequence[str], nodes: Sequence[Node]) -> str:
 
 
 def arguments_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Arguments:
-    """The arguments of a call: arrays one by one, or a tuple and a dict of arrays.
+    """The arguments of a call, which are arrays, or a tuple and a dict of arrays.
 
     Raises:
-        ValueError: they are something else.
+        ValueError: they are neither.
     """
     positional: Any = args
     named: Any = kwargs
@@ -74,23 +74,23 @@ def arguments_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Argu
 
 
 class ExportedGraph(NamedTuple):
-    """The graph of a function for arguments of certain shapes, or of all shapes with as many dimensions."""
+    """The graph of a function for arguments of certain shapes, or of any shapes with certain numbers of dimensions."""
 
     positional: int
     names: tuple[str, ...]
     inputs: list[Node]
     order: list[Node]
-    """What the results are made of besides the inputs, each after its own inputs."""
+    """The nodes from which the results are computed, without the inputs; each comes after its own inputs."""
     outputs: list[Node]
     decisions: dict[SymbolicExtent, str]
-    """Extents that must have the same value in each call, and which line of the program needs it."""
+    """Extents that must be equal in each call, and the line of the program that requires it."""
 
 
 def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless: bool) -> ExportedGraph:
     """Run a function on placeholders.
 
     Raises:
-        ValueError: it returns something else than arrays.
+        ValueError: it returns something other than arrays.
         TraceError: it needs the value of an array, or another function is being traced.
     """
     if is_tracing():
@@ -133,19 +133,20 @@ def _results(name: str, fun: Callable[..., Any], value: Any) -> list[Node]:
 
 
 def _without_marks(node: Node) -> Node:
-    """What a node stands for, if it is the result of a function with rules of its own: these are not exported."""
+    """The node behind a result of a function that defines its own rules, which are not exported."""
     while node.primitive is not None and node.primitive.is_result and node.inputs[0].primitive.is_transparent:
         node = node.primitive.alias(node)
     return node
 
 
 def sources_of(node: Node) -> list[Node]:
-    """What an exported node is computed from."""
+    """The nodes from which an exported node is computed."""
     return [_without_marks(source) for source in node.inputs]
 
 
 def _needed(inputs: Sequence[Node], outputs: Sequence[Node], start: int) -> list[Node]:
-    """What the results are made of. Arrays from outside of the function get their values: they are constants."""
+    """The nodes from which the results are computed. Arrays from outside of the function are evaluated: they are
+    constants."""
     made = [node for node in _walk(inputs, outputs) if node.serial >= start and node.value is None]
     used = [*outputs, *[source for node in made for source in sources_of(node)]]
     evaluate([node for node in dict.fromkeys(used) if node.serial < start and not _is_number(node)])
@@ -172,5 +173,5 @@ def _walk(inputs: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
 
 
 def _without_folder(where: str) -> str:
-    """A line of a program, as its file is called wherever it is."""
+    """A line of a program, with the name of its file but without the folder."""
     return os.path.basename(where)

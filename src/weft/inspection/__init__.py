@@ -1,1 +1,1 @@
-"""Seeing what the compiler does: graphs as pictures, plans explained, timelines of what ran."""
+"""Views of what the compiler does: drawings of graphs, explanations of plans, timelines of runs."""

@@ -25,14 +25,14 @@ class Drawing:
         self._count = 0
 
     def frame(self, title: str) -> int:
-        """A frame for boxes to be in."""
+        """Add a frame, into which boxes can be put."""
         number = len(self._frames)
         self._frames[number] = title
         self._boxes[number] = []
         return number
 
     def box(self, label: str, *, is_value: bool = False, is_result: bool = False, frame: int | None = None) -> int:
-        """A box: rounded for nodes that have a value, with a double frame for results."""
+        """Add a box: rounded for nodes that have a value, with a double frame for results."""
         number = self._count
         self._count += 1
         marks = (', style="rounded,filled"' if is_value else "") + (", peripheries=2" if is_result else "")
@@ -57,13 +57,13 @@ class Drawing:
 
 
 def quoted(text: str) -> str:
-    """A string of the language; a line break stays one."""
+    """A string in the language of Graphviz; line breaks stay line breaks."""
     clean = text.replace("\\", "\\\\").replace('"', '\\"').replace("\0", "")
     return '"' + "\\n".join(clean.splitlines()) + '"'
 
 
 def label_of(node: Node, name: str | None = None) -> str:
-    """What stands in the box of a node."""
+    """The text in the box of a node."""
     if p.is_constant(node):
         what = number_text(node.params[0], node)
     elif node.primitive is None:
@@ -76,7 +76,7 @@ def label_of(node: Node, name: str | None = None) -> str:
 
 
 def number_text(bits: int, node: Node) -> str:
-    """The number that a constant is; its node says of which dtype."""
+    """The value of a constant, which has the dtype of its node."""
     data = (int(bits) & (1 << 64) - 1).to_bytes(8, "little")
     return str(np.frombuffer(data, node.dtype.numpy, 1)[0])
 
@@ -89,13 +89,13 @@ def _clipped(text: str) -> str:
 def export_to_dot(file: Any, *args: Any, **kwargs: Any) -> None:
     """Write the graph of lazy arrays, as far as it is not evaluated, in the language of Graphviz.
 
-    Results have doubled frames; what has a value already is gray. ``dot -Tsvg graph.dot -o graph.svg`` makes a picture
-    of it. `compile`'s ``explain(...).to_dot(file)`` shows which operations became one kernel.
+    Results have double frames; nodes that have a value are grey. ``dot -Tsvg graph.dot -o graph.svg`` draws the
+    picture. ``explain(...).to_dot(file)`` of a compiled function shows which operations became one kernel.
 
     Args:
         file: a path, or a file opened for writing text.
-        args: arrays, in any nesting of list, tuple and dict.
-        kwargs: more of them; an array that is named here, result or not, is drawn with its name.
+        args: arrays, or nested lists, tuples and dicts of arrays.
+        kwargs: more of them; an array that is given here is drawn with its name, whether it is a result or not.
 
     >>> x = mx.array(1.0)
     >>> y = mx.exp(x) + x

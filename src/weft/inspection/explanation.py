@@ -1,4 +1,4 @@
-"""What a compiled function runs for some arguments: operations, kernels, memory, and how long each step takes."""
+"""What a compiled function runs for given arguments: operations, kernels, memory, and the time of each step."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from weft.runtime.transfers import Copied, Transfer, transfers_to
 
 RUNS = 5
 SECONDS = 1.0
-"""How many timed runs are made, or fewer: none begins after so many seconds, except the first."""
+"""The number of timed runs, and the seconds after which no further one begins."""
 
 SHOWN_STEPS = 24
 
 
 class ExplainedStep(NamedTuple):
-    """A fused kernel, or a call of a routine (a product of matrices, say), and how long it takes.
+    """A fused kernel, or a call of a routine (such as a matrix product), and how long it takes.
 
-    ``names`` are what it is called, singular and plural. ``operations`` are counted by name. ``loops`` are the extents
-    of its loops, reduced ones in brackets. Bytes are counted once for each location in memory. ``arithmetic`` is the
-    number of scalar operations. ``writes`` says what it stores, ``text`` is the kernel itself. ``runs_on`` says where
-    it runs, if that is not the device of the stream: on the CPU, if the device has no code for it.
+    ``names`` are the singular and plural of its kind. ``operations`` are counts by name. ``loops`` are the extents of
+    its loops, reduced ones in brackets. Bytes are counted once for each location in memory. ``arithmetic`` is the
+    number of scalar operations. ``writes`` says what it stores; ``text`` is the kernel. ``runs_on`` names the processor
+    if it is not the device of the stream: the CPU, if the device has no code for the step.
     """
 
     kind: str
@@ -62,15 +62,15 @@ class ExplainedStep(NamedTuple):
 
     @property
     def rate(self) -> str:
-        """Arithmetic per second for a call, bytes per second for a kernel."""
+        """Arithmetic operations per second for a call, bytes per second for a kernel."""
         if self.kind == "call":
             return rate_text(self.arithmetic, self.seconds, "GFLOP/s")
         return rate_text(self.bytes_read + self.bytes_written, self.seconds, "GB/s")
 
 
 class ExplainedSegment(NamedTuple):
-    """What runs on one stream at a time: a program, its plan with a description, and the nodes of the traced graph that
-    it computes."""
+    """The part of the graph that runs on one stream at a time: a program, its plan with a description, and the nodes of
+    the traced graph that it computes."""
 
     stream: Stream
     program: Program
@@ -80,7 +80,7 @@ class ExplainedSegment(NamedTuple):
 
 
 class Explanation(Paged):
-    """What a compiled function does for arguments of certain shapes; printing it shows about a screen, and
+    """What a compiled function does for arguments of certain shapes. Printing it shows about a screen of text, and
     ``html(file)`` writes a page for a browser.
 
     ``steps`` are all kernels and calls in order, ``operations`` what was traced, by name; ``planned_operations`` what
@@ -141,7 +141,7 @@ class Explanation(Paged):
 
     @property
     def peak_bytes(self) -> int:
-        """What arguments, results and temporaries take together."""
+        """The bytes of arguments, results and temporaries together."""
         return self.argument_bytes + self.result_bytes + self.temporary_bytes
 
     @property
@@ -163,7 +163,7 @@ class Explanation(Paged):
 
     @property
     def graph_after(self) -> str:
-        """What is planned, one line per operation."""
+        """The planned graph, one line per operation."""
         return "\n".join([graph_text(segment.program.entries, segment.plan.wanted) for segment in self._segments])
 
     def to_dot(self, file: Any) -> None:
@@ -256,10 +256,10 @@ def explain(
     outputs: Sequence[Node],
     replaced: Sequence[Node] = (),
 ) -> Explanation:
-    """Plan the graph from ``placeholders``, which have ``names``, to ``outputs``; time it with the values of
-    ``inputs``. The memory of those ``replaced`` may be that of outputs when the function is called.
+    """Plan the graph from ``placeholders``, which have ``names``, to ``outputs``, and time it with the values of
+    ``inputs``. When the function is called, outputs may use the memory of the nodes in ``replaced``.
 
-    Nothing outside of this function changes: results go to memory of their own and are dropped.
+    This has no side effects: results go to memory of their own and are dropped.
     """
     values = {placeholder: _value(node) for placeholder, node in zip(placeholders, inputs, strict=True)}
     segments: list[ExplainedSegment] = []
@@ -286,7 +286,8 @@ def _value(node: Node) -> View:
 
 
 def _streams_of(outputs: Sequence[Node], values: dict[Node, View]) -> list[tuple[Stream, Sequence[Node]]]:
-    """The segments as streams and nodes, in an order in which they can run. A call has the same segments."""
+    """The segments as streams and nodes, in an order in which they can run. A call of the function has the same
+    segments."""
     order = [node for node in reachable(outputs) if node.value is None and node not in values]
     caller = caller_stream()
     if all(node.stream is None for node in order):
@@ -302,7 +303,7 @@ def _run(plan: Plan, views: Sequence[View], program: Program, stream: Stream) ->
         return found
     run = Run(plan, views, program.constants)
     results = run.results()
-    run.queue(stream).wait()  # so that an interrupt ends it
+    run.queue(stream).wait()  # queued, so that an interrupt ends it
     return results
 
 
@@ -370,7 +371,7 @@ def _node_lines(order: Sequence[Node], names: dict[Node, str]) -> Iterator[str]:
 
 
 def _drawn(segments: Sequence[ExplainedSegment], names: dict[Node, str], outputs: Sequence[Node]) -> Drawing:
-    """The planned graphs of all segments; a value that one segment reads from another is drawn once."""
+    """The planned graphs of all segments; a value that is passed from one segment to another is drawn once."""
     drawing = Drawing()
     given = dict.fromkeys([node for segment in segments for node in segment.program.inputs])
     computed = {node for segment in segments for node in segment.wanted}

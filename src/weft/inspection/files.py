@@ -1,4 +1,4 @@
-"""Files that a user gives as a path or as an open file."""
+"""Files given as a path or as an open file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.errors import ArgumentTypeError
 
 @contextmanager
 def writable(function: str, file: Any) -> Iterator[TextIO]:
-    """A file for text: opened here if ``file`` is a path, and closed at the end then."""
+    """A file for text: if ``file`` is a path, it is opened here, and closed at the end."""
     target = opened(function, file)
     try:
         yield target

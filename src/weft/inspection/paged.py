@@ -1,4 +1,4 @@
-"""What can be seen in a browser besides being printed."""
+"""Objects that can be shown in a browser besides being printed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from weft.inspection.files import writable
 
 
 class Paged(ABC):
-    """Something with a page in HTML; a notebook shows it by itself. ``function`` is what users called, for errors."""
+    """An object with a page in HTML, which a notebook shows. ``function`` is the function that users called, for
+    errors."""
 
     function: ClassVar[str]
 
     def html(self, file: Any) -> None:
-        """Write a page for a browser: one file that needs no network. All of it is reached with the keyboard, too.
+        """Write a page for a browser: one file that needs no network. All of it can be reached with the keyboard.
 
         Args:
             file: a path, or a file opened for writing text.
@@ -28,11 +29,11 @@ class Paged(ABC):
         return notebook_text(self._page())
 
     def _page(self) -> str:
-        # Few programs show a page, so its modules are imported when one does.
+        # The modules of pages are imported here because few programs show a page.
         from weft.inspection.pages.page import page_text
 
         return page_text(self._page_data())
 
     @abstractmethod
     def _page_data(self) -> dict[str, Any]:
-        """What the page shows; see `page_text`."""
+        """The contents of the page; see `page_text`."""

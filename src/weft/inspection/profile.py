@@ -1,4 +1,4 @@
-"""Profiles: what ran while a block was active, summed up by kernel and laid out in time."""
+"""Profiles: what ran while a block was active, as totals by kernel and as a timeline."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _active: Profile | None = None
 
 
 class TransferTotal(NamedTuple):
-    """How many copies were made from one device to another, and how many bytes and seconds these took in all."""
+    """The number of copies from one device to another, and their bytes and seconds in total."""
 
     copies: int
     bytes: int
@@ -47,10 +47,10 @@ class TransferTotal(NamedTuple):
 
 
 class KernelTotal:
-    """A kernel, or a product of matrices, with certain loops: how often it ran, and how long in all.
+    """A kernel, or a matrix product, with certain loops: how often it ran, and how long in total.
 
     Bytes and ``arithmetic`` (the number of scalar operations) are those of one run. ``places`` are the lines of the
-    program that asked for it, a compiled call or where a value was wanted, and how often each did.
+    program that caused it, by a compiled call or by reading a value, and how often each did.
     """
 
     def __init__(self, record: StepRecord) -> None:
@@ -62,18 +62,18 @@ class KernelTotal:
 
     @property
     def rate(self) -> str:
-        """Arithmetic per second for a call, bytes per second for a kernel."""
+        """Arithmetic operations per second for a call, bytes per second for a kernel."""
         if self.kind == "call":
             return rate_text(self.arithmetic * self.count, self.seconds, "GFLOP/s")
         return rate_text((self.bytes_read + self.bytes_written) * self.count, self.seconds, "GB/s")
 
 
 Totals = dict[tuple[str, str, str, int, int, int], KernelTotal]
-"""By the facts of steps."""
+"""Totals by what identifies their steps."""
 
 
 def _total_of(record: StepRecord, totals: Totals) -> KernelTotal:
-    """The total that a step adds to."""
+    """The total to which a step is added."""
     total = totals.get(record.facts)
     if total is None:
         total = totals[record.facts] = KernelTotal(record)
@@ -81,12 +81,12 @@ def _total_of(record: StepRecord, totals: Totals) -> KernelTotal:
 
 
 class Profile(Paged):
-    """What ran in the block: ``with weft.profile("timeline.json") as profile``; printing it shows the top kernels, and
-    ``html(file)`` writes a page for a browser.
+    """What ran in the block of ``with weft.profile("timeline.json") as profile``. Printing it shows the kernels that
+    took most time, and ``html(file)`` writes a page for a browser.
 
     ``kernels`` are totals, longest first; ``compilation`` has count and seconds of traces, plans and machine code;
-    ``transfers`` are copies from device to device; ``seconds`` is how long the block took, ``overlap`` how many of
-    these two or more steps or copies were under way.
+    ``transfers`` are copies from device to device; ``seconds`` is the duration of the block, ``overlap`` the part of it
+    in which two or more steps or copies were running.
     """
 
     function = "profile"
@@ -118,7 +118,7 @@ class Profile(Paged):
                 _active = self
                 self._begin = recording.now()
                 recording.start(self._recorder)
-            except BaseException:  # an interrupt: there will be no `__exit__`
+            except BaseException:  # an interrupt: `__exit__` will not be called
                 self._stop()
                 raise
         return self
@@ -130,7 +130,7 @@ class Profile(Paged):
         _active = None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if _active is not self:  # in a forked child, which must not write the file of its parent
+        if _active is not self:  # in a forked child, which must not write its parent's file
             return
         try:
             if error is None:
@@ -153,7 +153,7 @@ class Profile(Paged):
         return entries_of(list(self._recorder.runs), list(self._recorder.spans), self._records_of)
 
     def _records_of(self, plan: Plan) -> list[StepRecord]:
-        """Records of the steps of a plan. Plans are compared by identity: the runs of this profile keep them alive."""
+        """Records of the steps of a plan. Plans are compared by identity; the runs of this profile keep them alive."""
         records = self._records.get(id(plan))
         if records is None:
             records = self._records[id(plan)] = plan.describe().records
@@ -167,14 +167,14 @@ class Profile(Paged):
 
     @property
     def kernels(self) -> list[KernelTotal]:
-        """What ran, the longest in all first; equal kernels with equal loops are one."""
+        """The totals of what ran, longest first; equal kernels with equal loops have one total."""
         totals: Totals = {}
         by_plan: dict[int, list[KernelTotal]] = {}
         for run in list(self._recorder.runs):
             steps = by_plan.get(id(run.plan))
             if steps is None:
                 steps = by_plan[id(run.plan)] = [_total_of(record, totals) for record in self._records_of(run.plan)]
-            for total, (begin, end) in zip(steps, run.step_times(), strict=False):  # an interrupted run has fewer
+            for total, (begin, end) in zip(steps, run.step_times(), strict=False):  # an interrupted run has fewer times
                 total.count += 1
                 total.places[run.asked_at] += 1
                 total.seconds += (end - begin) / 1e9
@@ -182,8 +182,8 @@ class Profile(Paged):
 
     @property
     def compilation(self) -> dict[str, tuple[int, float]]:
-        """How often, and how many seconds in all, functions were traced, programs planned, machine code made or loaded;
-        the last is a part of planning, as a rule."""
+        """How often, and for how many seconds in total, functions were traced, programs planned, and machine code made
+        or loaded. Machine code is usually made during planning, and then counted in both."""
         sums: dict[str, tuple[int, float]] = {}
         for span in sorted(self._recorder.spans, key=lambda span: span.begin):
             if span.kind != recording.TRANSFER:
@@ -193,7 +193,7 @@ class Profile(Paged):
 
     @property
     def transfers(self) -> dict[str, TransferTotal]:
-        """What was copied from one device to another or read from files, in all, by names of both."""
+        """Copies from one device to another or from files: totals by the names of both."""
         totals: dict[str, TransferTotal] = {}
         for span in sorted(self._recorder.spans, key=lambda span: span.begin):
             if span.kind == recording.TRANSFER:
@@ -204,7 +204,7 @@ class Profile(Paged):
 
     @property
     def overlap(self) -> float:
-        """How long, in seconds, two or more steps or copies were under way at the same time."""
+        """For how many seconds two or more steps or copies were running at the same time."""
         return overlap_of(self._entries()) / 1e9
 
     def _page_data(self) -> dict[str, Any]:
@@ -269,8 +269,8 @@ class Profile(Paged):
 def profile(file: Any = None) -> Profile:
     """A block in which everything that runs is recorded, on all threads and streams.
 
-    At its end it waits for what streams are still doing, and writes a timeline for ui.perfetto.dev (or chrome://tracing)
-    if there is a ``file``. Arrays are lazy: evaluate inside of the block what is to be seen there.
+    At its end it waits for the work of all streams, and writes a timeline for ui.perfetto.dev (or chrome://tracing) if
+    a ``file`` is given. Arrays are lazy: what should be recorded must be evaluated inside the block.
 
     Args:
         file: a path, or a file opened for writing text.
@@ -288,7 +288,7 @@ def profile(file: Any = None) -> Profile:
 
 
 def _after_fork() -> None:
-    """The child records nothing."""
+    """A forked child records nothing."""
     global _active
     _active = None
 

@@ -1,4 +1,4 @@
-"""Numbers and tables for people."""
+"""Text for readers: numbers with units, and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def size_text(size: float) -> str:
-    """Bytes with three digits: ``512 B``, ``1.5 kB``, ``131 MB``."""
+    """Bytes with about three digits: ``512 B``, ``1.5 kB``, ``131 MB``."""
     if size < 1000:
         return f"{size:.0f} B"
     for unit in ("kB", "MB", "GB"):
@@ -48,7 +48,7 @@ def number_of(count: int, singular: str, plural: str | None = None) -> str:
 
 
 def shortened(text: str, limit: int = 60) -> str:
-    """A list separated by commas, as far as it fits, and how many more there are."""
+    """The beginning of a list separated by commas, as much as fits, and how many more entries there are."""
     if len(text) <= limit:
         return text
     parts = text.split(", ")
@@ -61,7 +61,7 @@ def shortened(text: str, limit: int = 60) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of columns; the last ``left`` columns begin at the left, the others end at the right."""
+    """Lines of a table; the last ``left`` columns are aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     first_left = len(heads) - left
     lines = []

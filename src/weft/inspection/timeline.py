@@ -1,5 +1,5 @@
-"""What ran when: entries on tracks, one track for each stream on each thread, and one for what Python does there; and
-their file in the format of Chrome's traces, which Perfetto (ui.perfetto.dev) shows."""
+"""What ran when: entries on tracks. There is a track for each stream on each thread, and one for what Python does on a
+thread. Also the file in the format of Chrome's traces, which Perfetto (ui.perfetto.dev) shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from weft.runtime.recording import TRANSFER, PlanRun, Span, Thread
 
 
 class Track(NamedTuple):
-    """A stream on a thread, and its device, if that is not the CPU; without a stream, what Python does there."""
+    """A stream on a thread, with its device unless that is the CPU; without a stream, what Python does on the
+    thread."""
 
     stream: int | None
     thread: Thread
@@ -31,8 +32,8 @@ class Track(NamedTuple):
 
 
 class TimelineEntry(NamedTuple):
-    """What took from ``begin`` to ``end``, in nanoseconds: a step of a plan, with its ``record`` and the number of the
-    plan, or something else."""
+    """Something that took the time from ``begin`` to ``end``, in nanoseconds: a step of a plan, with its ``record`` and
+    the number of the plan, or something else."""
 
     kind: str
     what: str
@@ -50,14 +51,14 @@ class TimelineEntry(NamedTuple):
 def entries_of(
     runs: Sequence[PlanRun], spans: Sequence[Span], records_of: Callable[[Plan], Sequence[StepRecord]]
 ) -> list[TimelineEntry]:
-    """All that was recorded."""
+    """The entries for everything that was recorded."""
     entries = [TimelineEntry(span.kind, span.name, span.begin, span.end, Track(None, span.thread)) for span in spans]
     plans: dict[int, int] = {}
     for run in runs:
         device = run.plan.engine.device
         name = "" if device.type is cpu else f"{device.type.name} {device.index}, "
         plan, track = plans.setdefault(id(run.plan), len(plans)), Track(run.stream, run.thread, name)
-        times = zip(records_of(run.plan), run.step_times(), strict=False)  # an interrupted run has fewer
+        times = zip(records_of(run.plan), run.step_times(), strict=False)  # an interrupted run has fewer times
         entries += [
             TimelineEntry(record.kind, record.name, begin, end, track, record, plan)
             for record, (begin, end) in times
@@ -67,7 +68,7 @@ def entries_of(
 
 
 def overlap_of(entries: Iterable[TimelineEntry]) -> int:
-    """Nanoseconds in which two or more steps or copies were under way."""
+    """Nanoseconds in which two or more steps or copies were running."""
     working = [entry for entry in entries if entry.record or entry.kind == TRANSFER]
     changes = sorted([(entry.begin, 1) for entry in working] + [(entry.end, -1) for entry in working])
     together = under_way = 0
@@ -79,7 +80,7 @@ def overlap_of(entries: Iterable[TimelineEntry]) -> int:
 
 
 def tracks_of(entries: Iterable[TimelineEntry]) -> dict[Track, int]:
-    """The tracks in their order, numbered from 0: threads in the order in which they appear, streams by their index."""
+    """The tracks in order, numbered from 0: threads in the order of their first entries, streams by their index."""
     found = dict.fromkeys([entry.track for entry in entries])
     threads = {thread: position for position, thread in enumerate(dict.fromkeys([track.thread for track in found]))}
     order = sorted(found, key=lambda track: (threads[track.thread], -1 if track.stream is None else track.stream))
@@ -87,7 +88,7 @@ def tracks_of(entries: Iterable[TimelineEntry]) -> dict[Track, int]:
 
 
 def timeline(begin: int, entries: Sequence[TimelineEntry]) -> Iterator[str]:
-    """The lines of a file in JSON. Times count from ``begin``."""
+    """The lines of a file in JSON. Times are relative to ``begin``."""
     process = os.getpid()
     tracks = tracks_of(entries)
     yield f'{{"displayTimeUnit": "ms", "otherData": {{"weft": {json.dumps(weft.__version__)}}}, "traceEvents": ['

@@ -1,4 +1,4 @@
-"""Files that a user names or has opened, and the arrays in them."""
+"""Files given by name or as open files, and the elements that are written to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_open(file: Any) -> bool:
 
 
 def called(file: Any) -> str:
-    """How messages call a file."""
+    """The name of a file in messages."""
     if is_open(file):
         return repr(getattr(file, "name", "the open file"))
     return repr(os.fspath(file))
@@ -30,7 +30,7 @@ def called(file: Any) -> str:
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """If the block opens a file that is not there, the error is Weft's."""
+    """If the block opens a file that does not exist, the error raised is Weft's."""
     try:
         yield
     except FileNotFoundError as error:
@@ -57,7 +57,7 @@ def check_encodable(name: str, texts: Iterable[str]) -> None:
 
 
 def values_of(name: str, value: Any, argument: str) -> np.ndarray[Any, Any]:
-    """The elements of an array that is to be saved, in row-major order."""
+    """The elements of an array to be saved, in row-major order."""
     if not isinstance(value, array):
         raise wrong_type(name, argument, "an array", value)
     return np.require(np.asarray(value), requirements="C")

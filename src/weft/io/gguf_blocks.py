@@ -1,7 +1,7 @@
-"""Quantised tensors of ``.gguf`` files: blocks of elements with a scale of their own.
+"""Quantised tensors of ``.gguf`` files: blocks of elements, each with its own scale.
 
-Q4_0, Q4_1 and Q8_0 are given as `mx.quantized_matmul` takes them: ``element = scale * q + bias``, with the integers
-``q``, counted from 0, of 4 or 8 bits, eight or four of which are a number of 32 bits.
+Q4_0, Q4_1 and Q8_0 are converted to what `mx.quantized_matmul` takes: ``element = scale * q + bias``, with unsigned
+integers ``q`` of 4 or 8 bits, eight or four of which are stored in a 32-bit number.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from weft.runtime.atomic import without_interrupts
 
 NumPyArray = np.ndarray[Any, Any]
 Unpack = Callable[[NumPyArray], NumPyArray]
-"""From blocks (one a row, as bytes) to the elements that they hold of a result (one block a row)."""
+"""Converts blocks (rows of bytes) to the elements of a result (one row per block)."""
 
 
 class QuantizedParts(NamedTuple):
-    """The three results that a quantised tensor is unpacked to."""
+    """The conversions to the three parts of a quantised matrix."""
 
     weight: Unpack
     scales: Unpack
@@ -35,7 +35,7 @@ def _scales(blocks: NumPyArray) -> NumPyArray:
 
 
 def _nibbles(blocks: NumPyArray, start: int) -> NumPyArray:
-    """The lower halves of 16 bytes are the first 16 elements, the upper halves the others."""
+    """The 32 elements of 16 bytes: first the lower halves of all bytes, then the upper halves."""
     packed = blocks[:, start:]
     elements = np.concatenate([packed & 15, packed >> 4], axis=1)
     return np.ascontiguousarray(elements[:, ::2] | elements[:, 1::2] << 4).view("<u4")
@@ -46,7 +46,7 @@ def _bytes(blocks: NumPyArray) -> NumPyArray:
 
 
 def parts_of(kind: int) -> QuantizedParts:
-    """How a tensor of a quantised kind with a scale per block is unpacked."""
+    """The conversions for a quantised kind with a scale per block."""
     if kind == Q8_0:
         return QuantizedParts(_bytes, _scales, lambda blocks: _scales(blocks) * np.float16(-128), 8)
     if kind == Q4_0:
@@ -59,10 +59,10 @@ def parts_of(kind: int) -> QuantizedParts:
 
 
 def other_kind(kind: int, what: str) -> tuple[BlockFormat, Unpack]:
-    """The blocks of a quantised kind that the package `gguf` knows, and how they become float16.
+    """The block format of another quantised kind, and its conversion to float16 by the package `gguf`.
 
     Raises:
-        FileFormatError: nobody knows the kind.
+        FileFormatError: the kind is unknown.
         ImportError: the package is not installed.
     """
     try:

@@ -1,6 +1,6 @@
 """Reading ``.gguf`` files: metadata, and tensors that may be quantised.
 
-Counts, lengths and offsets are checked against the size of the file before anything is made of them.
+Counts, lengths and offsets are checked against the size of the file before they are used.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from weft.io.sources import MemorySource, Source, source_of
 __all__ = ["load_gguf"]
 
 _WINDOW = 1 << 18
-"""How much of a header is read at once."""
+"""How many bytes of a header are read at once."""
 _PIECE = 1 << 12
 """How many blocks are unpacked at once."""
 _MOST_TENSOR_DIMENSIONS = 8
 
 
 def load_gguf(file: Any) -> tuple[dict[str, array], dict[str, Any]]:
-    """The arrays in a ``.gguf`` file by name, and its metadata: arrays, texts and lists of texts by name."""
+    """The arrays in a ``.gguf`` file by name, and its metadata by name: arrays, strings and lists of strings."""
     source = source_of(file)
     header = _Header(source)
     if header.take(4) != gguf.MAGIC:
@@ -60,7 +60,7 @@ class _Tensor(NamedTuple):
 
 
 class _Header:
-    """The beginning of a file, read from front to back."""
+    """The header of a file, read from front to back."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -72,7 +72,7 @@ class _Header:
 
     @property
     def left(self) -> int:
-        """How many bytes the file still has."""
+        """The number of bytes that are left in the file."""
         return self._source.size - self.position
 
     def unsound(self, reason: str) -> FileFormatError:
@@ -91,12 +91,12 @@ class _Header:
         return found
 
     def number(self, form: str) -> int:
-        """The next number, in the notation of `struct`."""
+        """The next number; ``form`` is a format of `struct`."""
         found: int = struct.unpack(form, self.take(struct.calcsize(form)))[0]
         return found
 
     def plausible(self, count: int, smallest: int, what: str) -> int:
-        """``count``, if the rest of the file can hold so many of what takes ``smallest`` bytes each."""
+        """``count``, if the rest of the file has room for so many items of at least ``smallest`` bytes each."""
         if count * smallest > self.left:
             raise self.unsound(f"{count} {what} are announced {self.left} bytes before its end")
         return count
@@ -111,7 +111,7 @@ class _Header:
             raise self.unsound(f"a text in it is not UTF-8 ({error})") from error
 
     def texts(self, count: int) -> list[str]:
-        """The next texts; vocabularies have hundreds of thousands."""
+        """The next strings; vocabularies have hundreds of thousands."""
         found: list[str] = []
         while len(found) < count:
             found += [self._decoded(data) for data in self._whole_texts(count - len(found))]
@@ -120,7 +120,7 @@ class _Header:
         return found
 
     def _whole_texts(self, most: int) -> list[bytes]:
-        """At most so many of the next texts: those that are in the window as a whole."""
+        """At most ``most`` of the next strings: those that are completely in the window."""
         found: list[bytes] = []
         length_at = struct.Struct("<Q").unpack_from
         window, at, end = self._window, self._next, len(self._window)
@@ -134,7 +134,7 @@ class _Header:
         return found
 
     def value(self, key: str) -> Any:
-        """A value of metadata: an array of at most one dimension, a text, or a list of texts."""
+        """A value of the metadata: an array of at most one dimension, a string, or a list of strings."""
         kind = self.number("<I")
         if kind == gguf.STRING:
             return self.text()
@@ -177,7 +177,7 @@ def _alignment(header: _Header, metadata: dict[str, Any]) -> int:
 
 
 class _Stored(NamedTuple):
-    """The bytes of a tensor in a file: how many hold so many elements, from where to where."""
+    """Where the bytes of a tensor are in a file, and how many bytes hold how many elements."""
 
     blocks: gguf.BlockFormat
     first: int
@@ -200,7 +200,7 @@ def _arrays(source: Source, header: _Header, tensors: list[_Tensor], alignment: 
 
 
 def _unpacked(source: Source, tensor: _Tensor, start: int) -> tuple[dict[str, array], _Stored]:
-    """The arrays that a tensor becomes."""
+    """The arrays for a tensor, by name."""
     plain = gguf.PLAIN.get(tensor.kind)
     if plain is not None:
         stored = _stored(source, tensor, start, gguf.BlockFormat(1, plain.size))
@@ -225,7 +225,7 @@ def _unpacked(source: Source, tensor: _Tensor, start: int) -> tuple[dict[str, ar
 
 
 def _stored(source: Source, tensor: _Tensor, start: int, blocks: gguf.BlockFormat) -> _Stored:
-    """Where the bytes of a tensor are, if its rows are whole blocks and the file has so many bytes."""
+    """Where the bytes of a tensor are; raises unless its rows are whole blocks and the file contains them."""
     if blocks.elements > 1 and (not tensor.shape or tensor.shape[-1] % blocks.elements):
         raise FileFormatError(
             f"[load] {tensor.what} has the shape {tensor.shape}; the last extent of a tensor that is quantised like it "
@@ -241,7 +241,7 @@ def _stored(source: Source, tensor: _Tensor, start: int, blocks: gguf.BlockForma
 
 
 def _read(source: Source, stored: _Stored, unpack: Unpack, memory: memoryview) -> None:
-    """Fill ``memory`` with what blocks are unpacked to, some at a time."""
+    """Fill ``memory`` with the converted blocks, a few blocks at a time."""
     size = stored.blocks.size
     position, filled = stored.first, 0
     while position < stored.end:

@@ -1,4 +1,4 @@
-"""What readers and writers of ``.gguf`` files share: the numbers that stand for kinds of values and of tensors."""
+"""The numbers for kinds of values and tensors in ``.gguf`` files, for reading and writing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.dtypes import Dtype
 MAGIC = b"GGUF"
 VERSION = 3
 ALIGNMENT = 32
-"""Of tensors in a file, unless its metadata says otherwise."""
+"""The alignment of tensors in a file, unless its metadata has another one."""
 ALIGNMENT_KEY = "general.alignment"
 
 BOOL, STRING, ARRAY = 7, 8, 9
@@ -27,7 +27,7 @@ VALUES: dict[int, Dtype] = {
     11: dtypes.int64,
     12: dtypes.float64,
 }
-"""Kinds of values in metadata that are numbers."""
+"""The kinds of metadata values that are numbers."""
 
 PLAIN: dict[int, Dtype] = {
     0: dtypes.float32,
@@ -39,11 +39,11 @@ PLAIN: dict[int, Dtype] = {
     28: dtypes.float64,
     30: dtypes.bfloat16,
 }
-"""Kinds of tensors whose elements are stored one by one."""
+"""The kinds of tensors whose elements are stored one by one."""
 
 
 class BlockFormat(NamedTuple):
-    """A kind of quantised tensor: how many bytes hold so many elements."""
+    """A block of a quantised tensor: how many elements it has, and how many bytes."""
 
     elements: int
     size: int
@@ -51,4 +51,4 @@ class BlockFormat(NamedTuple):
 
 Q4_0, Q4_1, Q8_0 = 2, 3, 8
 BLOCKS: dict[int, BlockFormat] = {Q4_0: BlockFormat(32, 18), Q4_1: BlockFormat(32, 20), Q8_0: BlockFormat(32, 34)}
-"""Quantised kinds that are unpacked here."""
+"""The quantised kinds that Weft converts itself."""

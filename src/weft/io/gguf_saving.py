@@ -25,14 +25,14 @@ def save_gguf(file: File, arrays: dict[str, array], metadata: dict[str, array | 
     """Save named arrays to a ``.gguf`` file.
 
     Args:
-        file: a name, to which ``.gguf`` is added if it does not end so, or a file opened for writing bytes.
+        file: a name, to which ``.gguf`` is added if it has another ending, or a file opened for writing bytes.
         arrays: the arrays by name, of at most 8 dimensions, of ``float16``, ``bfloat16``, ``float32``, ``float64``,
             ``int8``, ``int16``, ``int32`` or ``int64``.
         metadata: values by name: a string, a list of strings, or an array of at most one dimension, neither half
             precision nor complex. `load` returns them with ``return_metadata=True``.
 
     Raises:
-        ValueError: the format cannot hold an array or a value.
+        ValueError: the format cannot store an array or a value.
 
     >>> import io
     >>> file = io.BytesIO()

@@ -32,29 +32,29 @@ def load(
 ) -> Any:
     """Load arrays from a ``.npy``, ``.npz``, ``.safetensors`` or ``.gguf`` file.
 
-    What the file says of the arrays is checked at once; the elements of large ones are read when they are needed, from
-    the file that was there then. (Of an open file everything is read at once.) Eight-bit floating-point numbers with
-    four bits of exponent, and shared exponents, come as ``uint8`` with the same bits, for ``mx.from_fp8``; those with
-    five bits of exponent as ``float16``. Tensors of a ``.gguf`` file that are quantised as Q4_0, Q4_1 or Q8_0 come as
-    weights, ``scales`` and ``biases``; other kinds as ``float16``, for which the package ``gguf`` is needed (``pip
-    install weft[gguf]``).
+    The description of the arrays in the file is checked at once. Large arrays are read when their elements are needed,
+    from the file as it was when it was loaded; of an open file everything is read at once. Eight-bit floating-point
+    numbers with four bits of exponent, and shared exponents, are returned as ``uint8`` with the same bits, for
+    ``mx.from_fp8``; those with five bits of exponent as ``float16``. Tensors of a ``.gguf`` file that are quantised as
+    Q4_0, Q4_1 or Q8_0 are returned as weights, ``scales`` and ``biases``; other quantised kinds as ``float16``, for
+    which the package ``gguf`` is needed (``pip install weft[gguf]``).
 
-    A file from elsewhere can do no harm: nothing in it is executed, and objects that NumPy would unpickle are refused.
+    Files from untrusted sources are safe to load: nothing in them is executed, and pickled objects are refused.
 
     Args:
         file: a name, or a file opened for reading bytes.
-        format: ``"npy"``, ``"npz"``, ``"safetensors"`` or ``"gguf"``; what the name ends in if None.
+        format: ``"npy"``, ``"npz"``, ``"safetensors"`` or ``"gguf"``; None for the ending of the name.
         return_metadata: whether to return the metadata of a ``.safetensors`` or ``.gguf`` file as well.
-        stream: where elements are read that nobody waits for.
+        stream: the stream on whose worker arrays are read if no thread waits for them.
 
     Returns:
         The array of a ``.npy`` file, else a dict of arrays by name; with the metadata, a pair of dicts.
 
     Raises:
-        FileNotFoundError: there is no such file. It is a RuntimeError as well.
-        ValueError: the file is damaged or of another format, or holds what is no array of numbers. It is a RuntimeError
-            as well. A damaged element that is read later is found then.
-        RuntimeError: the file was changed before an array was read from it. Evaluating that array raises this.
+        FileNotFoundError: there is no such file; the error is a RuntimeError, too.
+        ValueError: the file is damaged, has another format, or contains something that is no array of numbers; the
+            error is a RuntimeError, too. If an array is read later, damage to its elements is found then.
+        RuntimeError: raised when an array is evaluated: the file was changed before the array was read from it.
 
     >>> import io
     >>> file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""NumPy's format for one array: a header in Python's notation, which is read as literals, and the elements."""
+"""NumPy's format for one array: a header of Python literals, and the elements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DTYPES = {
     "i4": dtypes.int32,
     "i8": dtypes.int64,
     "f2": dtypes.float16,
-    "V2": dtypes.bfloat16,  # NumPy's files have no name for it
+    "V2": dtypes.bfloat16,  # NumPy's format has no name for it
     "f4": dtypes.float32,
     "f8": dtypes.float64,
     "c8": dtypes.complex64,
@@ -44,7 +44,7 @@ def save(file: File, arr: array) -> None:
     """Save an array to a ``.npy`` file.
 
     Args:
-        file: a name, to which ``.npy`` is added if it does not end so, or a file opened for writing bytes.
+        file: a name, to which ``.npy`` is added if it has another ending, or a file opened for writing bytes.
         arr: the array; NumPy reads ``bfloat16`` as raw two-byte elements.
 
     >>> import io
@@ -65,7 +65,7 @@ def write_npy(file: Any, values: np.ndarray[Any, Any]) -> None:
 
 
 def load_npy(file: Any) -> array:
-    """The array in a ``.npy`` file; an open file stands behind it afterwards."""
+    """The array in a ``.npy`` file; an open file is left at the end of the array."""
     if is_open(file):
         name = called(file)
         layout, _ = read_header(lambda count: bytes(taken(file, name, count)), name)
@@ -87,10 +87,10 @@ def load_npy(file: Any) -> array:
 
 
 def read_header(take: Callable[[int], bytes], what: str) -> tuple[FileLayout, int]:
-    """What a header says, and how long it is; ``take`` gives the next bytes.
+    """The contents and the length of a header; ``take`` reads the next bytes.
 
     Raises:
-        FileFormatError: it is no header, or describes what is no array of numbers.
+        FileFormatError: it is no valid header, or describes something that is no array of numbers.
     """
     beginning = take(8)
     length_bytes = {1: 2, 2: 4, 3: 4}.get(beginning[6])
@@ -119,7 +119,7 @@ def _fields(header: bytes, what: str) -> dict[str, Any]:
 
 
 def _dtype(descr: Any, what: str) -> tuple[Dtype, bool]:
-    """The dtype, and whether bytes are in the order that is not that of this machine."""
+    """The dtype, and whether the byte order differs from this machine's."""
     if not isinstance(descr, str):
         raise _no_dtype(what, "records")
     found = re.fullmatch(r"([<>|=]?)(\w+)", descr)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["load_npz", "savez", "savez_compressed"]
 
 _STORED, _DEFLATED = 0, 8
-"""Methods of compression, as an archive numbers them."""
+"""Methods of compression, by their numbers in an archive."""
 _MOST_DEFLATED = 1032
-"""A byte of deflated data stands for at most so many."""
+"""A byte of deflated data expands to at most this many bytes."""
 _PIECE = 1 << 18
 _LOCAL_HEADER = 30
 _LONGEST_NAME = (1 << 16) - 1 - len(".npy")
@@ -35,8 +35,8 @@ def savez(file: File, *args: array, **kwargs: array) -> None:
     """Save several arrays to an ``.npz`` file, an archive of ``.npy`` files.
 
     Args:
-        file: a name, to which ``.npz`` is added if it does not end so, or a file opened for writing bytes.
-        args: arrays that are called ``arr_0``, ``arr_1``, ...
+        file: a name, to which ``.npz`` is added if it has another ending, or a file opened for writing bytes.
+        args: arrays that get the names ``arr_0``, ``arr_1``, ...
         kwargs: arrays with their names.
 
     Raises:
@@ -99,7 +99,7 @@ def load_npz(file: Any) -> dict[str, array]:
 
 
 class _Reader(io.RawIOBase):
-    """A source as an open file."""
+    """A source with the interface of an open file."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._position = source, 0
@@ -129,7 +129,8 @@ class _Reader(io.RawIOBase):
 
 
 class _Member(NamedTuple):
-    """A file in an archive: where its bytes are, compressed or not, and what it has without that."""
+    """A file in an archive: the position of its bytes, compressed or not, its size without compression, and its
+    checksum."""
 
     name: str
     what: str
@@ -179,7 +180,7 @@ def _array(source: Source, member: _Member) -> array:
 
 
 def _read(source: Source, member: _Member, start: int, memory: memoryview) -> None:
-    """Fill ``memory`` with what an archive holds from byte ``start`` of a member on, and check all of it."""
+    """Fill ``memory`` with the bytes of a member from byte ``start`` on, and check the whole member."""
     checksum = position = 0
     if not member.deflated:
         checksum = zlib.crc32(source.bytes_at(member.first, start))
@@ -197,7 +198,7 @@ def _read(source: Source, member: _Member, start: int, memory: memoryview) -> No
 
 
 def _pieces(source: Source, member: _Member, piece: int, size: int) -> Iterator[bytes]:
-    """The first ``size`` bytes of a member without compression."""
+    """The first ``size`` bytes of a member, uncompressed."""
     if not member.deflated:
         yield source.bytes_at(member.first, size)
         return

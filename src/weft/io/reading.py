@@ -1,4 +1,4 @@
-"""Arrays that are described in a file: their descriptions are checked at once, their elements read when needed."""
+"""Arrays in files: their descriptions are checked when the file is loaded, their elements are read when needed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from weft.ops.convert import unread
 from weft.runtime.memory import contiguous_strides
 
 MOST_DIMENSIONS = 64
-"""NumPy's limit, too."""
+"""The most dimensions, as in NumPy."""
 _MOST_BYTES = (1 << 63) - 1
 _AT_ONCE = 1 << 16
-"""Arrays of so many bytes are read when the file is loaded."""
+"""Arrays of at most this many bytes are read when the file is loaded."""
 
 
 class FileLayout(NamedTuple):
-    """How the elements of an array lie in a file: whether the bytes of each are in the other order (``swapped``), and
-    whether the first index runs fastest (``fortran``)."""
+    """How the elements of an array are stored in a file: whether bytes are in the other order than this machine's
+    (``swapped``), and whether the first index varies fastest (``fortran``)."""
 
     shape: tuple[int, ...]
     dtype: Dtype
@@ -34,12 +34,12 @@ class FileLayout(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return math.prod(self.shape) * self.dtype.size
 
 
 def shape_of(found: Any, itemsize: int, what: str) -> tuple[int, ...]:
-    """The shape that a file states, if an array can have it; ``what`` is how messages call the array."""
+    """The shape that a file states, if it is valid for an array; ``what`` is the name of the array in messages."""
     extents = tuple(found) if isinstance(found, (list, tuple)) else None
     if extents is None or not all(type(extent) is int and extent >= 0 for extent in extents):
         raise FileFormatError(f"[load] {what} has a shape that is no list of sizes.")
@@ -51,7 +51,7 @@ def shape_of(found: Any, itemsize: int, what: str) -> tuple[int, ...]:
 
 
 def array_in(source: Source, layout: FileLayout, read: Callable[[memoryview], None]) -> array:
-    """An array whose elements ``read`` gets from a file as they lie there, when they are needed."""
+    """An array whose elements ``read`` copies from a file, as they are stored, when they are needed."""
     swapped_size = layout.dtype.size // (2 if layout.dtype.is_complex else 1) if layout.swapped else 1
 
     def read_elements(memory: memoryview) -> None:
@@ -74,15 +74,15 @@ def array_in(source: Source, layout: FileLayout, read: Callable[[memoryview], No
 
 
 def array_at(source: Source, layout: FileLayout, position: int) -> array:
-    """The array whose elements begin at ``position`` of a file; that they are in it was checked."""
+    """The array whose elements begin at ``position`` of a file; the caller has checked that the file contains them."""
     return array_in(source, layout, lambda memory: source.read_into(position, memory))
 
 
 def without_overlap(name: str, ranges: list[tuple[int, int, str]]) -> None:
-    """Raise if two of the ranges, given as first byte, end and name, have bytes in common.
+    """Raise if two of the ranges, given as first byte, end and name, overlap.
 
     Raises:
-        FileFormatError: two do.
+        FileFormatError: two ranges overlap.
     """
     end, before = 0, ""
     for first, last, what in sorted(ranges):

@@ -40,16 +40,16 @@ _DTYPES = {
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _LOADED = {**_DTYPES, "F8_E4M3": dtypes.uint8, "F8_E8M0": dtypes.uint8}
-"""Eight-bit numbers come as their bits, for `from_fp8`."""
+"""Eight-bit floating-point numbers are returned as their bits, for `from_fp8`."""
 _UPPER_HALF = "F8_E5M2"
-"""Its bits are the upper half of those of the same number in float16."""
+"""Its bits are the upper half of the bits of the same number in float16."""
 
 
 def save_safetensors(file: File, arrays: dict[str, array], metadata: dict[str, str] | None = None) -> None:
     """Save named arrays to a ``.safetensors`` file.
 
     Args:
-        file: a name, to which ``.safetensors`` is added if it does not end so, or a file opened for writing bytes.
+        file: a name, to which ``.safetensors`` is added if it has another ending, or a file opened for writing bytes.
         arrays: the arrays by name.
         metadata: text by name, which `load` returns with ``return_metadata=True``.
 
@@ -71,7 +71,7 @@ def save_safetensors(file: File, arrays: dict[str, array], metadata: dict[str, s
 
 
 def _pieces(values: dict[str, np.ndarray[Any, Any]], of: dict[str, Dtype], metadata: Any) -> Iterator[Any]:
-    """What stands in the file. Large elements come first, so that all are aligned."""
+    """The contents of the file. Arrays with large elements come first, so that all are aligned."""
     header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
     order = sorted(values, key=lambda name: (-of[name].size, name))
     end = 0
@@ -104,7 +104,7 @@ def load_safetensors(file: Any) -> tuple[dict[str, array], dict[str, str]]:
     start = 8 + length
     ends = sorted(_offsets(source, name, entry) for name, entry in header.items())
     expected = 0
-    for begin, end in ends:  # without holes and in order, as the format demands
+    for begin, end in ends:  # in order and without holes, as the format requires
         if begin != expected:
             raise _unsound(source, f"its arrays overlap or leave a hole at byte {expected}")
         expected = end
@@ -135,7 +135,7 @@ def _refused(constant: str) -> NoReturn:
 
 
 def _offsets(source: Source, name: str, entry: Any) -> tuple[int, int]:
-    """Where the elements begin and end behind the header."""
+    """Where the elements begin and end, counted from the end of the header."""
     found = entry.get("data_offsets") if isinstance(entry, dict) else None
     if isinstance(found, list) and len(found) == 2 and all(type(one) is int for one in found):
         begin, end = found

@@ -1,6 +1,7 @@
-"""Where the bytes of a file come from: read by position, so that a file which gets shorter meanwhile is an error.
+"""Reading the bytes of a file by position.
 
-A file is not mapped into memory: reading a page of a mapped file that another program has cut off ends the process.
+Files are not mapped into memory: reading a page of a mapped file that another program has truncated ends the process,
+while a read by position that reaches beyond the end is an error.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from weft.errors import ArgumentTypeError, EvaluationError, FileFormatError
 from weft.io.files import called, is_open, opening
 
 _PIECE = 1 << 24
-"""How much is asked of an open file at once: what it says of its length is not believed."""
+"""How many bytes of an open file are read at once, because the length that it reports may be wrong."""
 
 
 class Source(ABC):
-    """Bytes that can be read by position. ``name`` is what messages call it; ``is_here`` says whether they are in
-    memory already."""
+    """Bytes that can be read by position. ``name`` is used in messages; ``is_here`` says whether the bytes are in
+    memory."""
 
     is_here = False
 
@@ -33,13 +34,13 @@ class Source(ABC):
 
     @abstractmethod
     def read_into(self, position: int, memory: memoryview) -> None:
-        """Fill ``memory`` with the bytes from ``position`` on, which are in the file."""
+        """Fill ``memory`` with the bytes from ``position`` on; the caller has checked that the file contains them."""
 
     def bytes_at(self, position: int, count: int) -> bytes:
         """``count`` bytes from ``position`` on.
 
         Raises:
-            FileFormatError: the file ends before.
+            FileFormatError: the file ends earlier.
         """
         if not 0 <= position <= position + count <= self.size:
             raise FileFormatError(f"[load] {self.name} ends after {self.size} bytes, in the middle of something.")
@@ -49,7 +50,7 @@ class Source(ABC):
 
 
 class MemorySource(Source):
-    """Bytes that are in memory."""
+    """Bytes in memory."""
 
     is_here = True
 
@@ -62,7 +63,7 @@ class MemorySource(Source):
 
 
 class FileSource(Source):
-    """A file that stays open until nothing of it is left to be read."""
+    """A file that stays open until everything that is needed from it was read."""
 
     def __init__(self, path: str) -> None:
         _close_some()
@@ -94,21 +95,21 @@ class FileSource(Source):
             )
 
     def add_unread(self, unread: Any) -> None:
-        """Note that elements of an array are still to be read; ``unread`` is their event."""
+        """Note that the elements of an array must still be read; ``unread`` is the event of the array."""
         self._arrays.append(weakref.ref(unread))
 
     def unread(self) -> list[Any]:
-        """What is still to be read."""
+        """The events of arrays that must still be read."""
         return [unread for array in list(self._arrays) if (unread := array()) is not None]
 
     def read_unread(self) -> None:
-        """Read what arrays still need, unless it can no longer be read: whoever needs that array gets the error."""
+        """Read the arrays that must still be read. If one cannot be read, the error is raised where it is evaluated."""
         for unread in self.unread():
             with suppress(EvaluationError, FileFormatError):
                 unread.wait()
 
     def is_file(self, status: os.stat_result) -> bool:
-        """Whether a path with this status leads to the file."""
+        """Whether a path with this status refers to this file."""
         return (status.st_dev, status.st_ino) == (self._state.st_dev, self._state.st_ino)
 
 
@@ -116,12 +117,12 @@ _open: weakref.WeakValueDictionary[int, FileSource] = weakref.WeakValueDictionar
 
 
 def _opened() -> list[FileSource]:
-    """All that are open; other threads may open and close some meanwhile, so nothing but the list is iterated."""
+    """All open sources. Other threads may open and close sources meanwhile, so only a list of them is iterated."""
     return [source for reference in _open.valuerefs() if (source := reference()) is not None]
 
 
 def _close_some() -> None:
-    """Read the smallest files to their end while half of the files that a process may have open are these."""
+    """Read the smallest files to their end while these are half of the files that a process may have open."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
     if 0 <= most <= len(_open):
         waiting = [source for source in _opened() if source.unread()]
@@ -130,7 +131,7 @@ def _close_some() -> None:
 
 
 def source_of(file: Any) -> Source:
-    """The bytes of a file that is named, or of an open one from where it stands."""
+    """The bytes of a named file, or of an open file from its position on."""
     if not is_open(file):
         return FileSource(os.fspath(file))
     name = called(file)
@@ -138,7 +139,7 @@ def source_of(file: Any) -> Source:
 
 
 def taken(file: Any, name: str, count: int | None) -> bytearray:
-    """The next ``count`` bytes of an open file, or all that it has left."""
+    """The next ``count`` bytes of an open file, or all remaining bytes."""
     if isinstance(file, io.TextIOBase):
         raise ArgumentTypeError(f"[load] {name} must be opened for bytes, mode 'rb'; it was opened for text.")
     found = bytearray()
@@ -157,7 +158,7 @@ def taken(file: Any, name: str, count: int | None) -> bytearray:
 
 
 def read_before_writing(file: str | int) -> None:
-    """Read what arrays still need of a file that is about to be written, given as a path or a descriptor."""
+    """Read what arrays still need from a file that is about to be written, given as a path or a descriptor."""
     try:
         status = os.stat(file)
     except OSError:

@@ -1,4 +1,4 @@
-"""Files that are written: named ones are opened here, for open ones the caller cares."""
+"""Writing files. Named files are opened and closed here; open files are left open."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from weft.io.sources import read_before_writing
 
 @contextmanager
 def writable(name: str, file: Any, extension: str) -> Iterator[Any]:
-    """A file opened for writing bytes. A named one gets an ``extension`` if it lacks it; what arrays still have to read
-    of it is read first."""
+    """A file opened for writing bytes. ``extension`` is added to a name that lacks it. Arrays that must still be read
+    from the file are read first."""
     if is_open(file):
         if isinstance(file, io.TextIOBase):
             raise ArgumentTypeError(
@@ -35,7 +35,7 @@ def writable(name: str, file: Any, extension: str) -> Iterator[Any]:
 
 
 def _descriptors(file: Any) -> list[int]:
-    """That of an open file, if it is one of the operating system."""
+    """The descriptor of an open file, if the operating system has one for it."""
     with suppress(AttributeError, OSError):
         return [file.fileno()]
     return []
@@ -43,7 +43,7 @@ def _descriptors(file: Any) -> list[int]:
 
 @contextmanager
 def _whole(file: Any) -> Iterator[Any]:
-    """An open file that writes all it is given; one without a buffer may write less."""
+    """An open file whose ``write`` writes all bytes, which that of an unbuffered file may not do."""
     if not isinstance(file, io.RawIOBase):
         yield file
         return

@@ -1,1 +1,1 @@
-"""Routines from well-kept libraries, as addresses that machine code can call."""
+"""The addresses of BLAS and LAPACK routines, for machine code that calls them."""

@@ -15,8 +15,8 @@ from weft.runtime.atomic import without_interrupts
 
 
 def _load(module: str) -> Any:
-    """A module of ``scipy.linalg``, without all of ``scipy.linalg``: that would take 300 ms of the first matrix
-    product."""
+    """A module of ``scipy.linalg``, without importing the package ``scipy.linalg``, which would add 300 ms to the first
+    call."""
     name = f"scipy.linalg.{module}"
     package = importlib.util.find_spec("scipy")
     if package is not None and package.submodule_search_locations:
@@ -34,10 +34,10 @@ def _load(module: str) -> Any:
 
 @cache
 def _module(name: str) -> Any:
-    """A module whose routines are used, with SciPy's OpenBLAS kept on the calling thread.
+    """A module whose routines are used. SciPy's OpenBLAS is told to use only the calling thread.
 
-    Weft's own threads share the work. Two pools that wait for work by spinning would take the processors from each
-    other: on a busy machine that made a small training step take 80 ms instead of 0.7.
+    Weft's own threads share the work. If two pools of threads wait by spinning, they take processor time from each
+    other: on a busy machine a small training step took 80 ms instead of 0.7.
     """
     module = without_interrupts(lambda: _load(name))
     library = ctypes.CDLL(module.__file__)

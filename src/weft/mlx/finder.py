@@ -1,4 +1,4 @@
-"""The names of MLX in Python's import system: `activate`."""
+"""MLX's module names in Python's import system: `activate`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ the other. Let `import weft.as_mlx` be the first import of the program, or start
 
 
 def activate() -> None:
-    """Let the modules of MLX be those of Weft from now on, in this process; again does nothing.
+    """From now on, in this process, MLX's modules are Weft's. Further calls do nothing.
 
     Raises:
         ImportError: MLX itself was imported before.
@@ -39,15 +39,15 @@ def activate() -> None:
     if PACKAGE in sys.modules:
         raise ImportError(IMPORTED_BEFORE, name=PACKAGE)
     sys.meta_path.insert(0, ModuleFinder())
-    print_as_names_of("mlx.core")  # programs cut these letters off
+    print_as_names_of("mlx.core")  # because programs remove this prefix
 
 
 @final
 class ModuleFinder(MetaPathFinder):
-    """Finds the modules and the version of MLX, before Python looks for files."""
+    """Finds MLX's modules and version before Python looks for files."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """How to load a module of MLX; None for a module of another package, also for one inside of MLX's folder."""
+        """How to load a module of MLX; None for modules of other packages, also of those installed in MLX's folder."""
         if name == PACKAGE:
             spec = spec_from_loader(name, Names(), is_package=True)
             assert spec is not None
@@ -57,39 +57,39 @@ class ModuleFinder(MetaPathFinder):
             return spec_from_loader(name, Names(), is_package=True)
         parent, _, child = name.rpartition(".")
         if parent in SAME or parent in GATHERED or (parent == PACKAGE and child in OF_MLX_ALONE):
-            # Returning None would let Python look for a file of that name in Weft's own folders, or in MLX's.
+            # If this returned None, Python would look for a file of that name in Weft's own folders, or in MLX's.
             raise ModuleNotFoundError(
                 f"No module named {name!r}: Weft, which answers for MLX here, has none", name=name
             )
         return None
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
-        """What `importlib.metadata` says about the package ``mlx``, unless it is asked about other folders."""
+        """The metadata of the package ``mlx`` for `importlib.metadata`, unless it searches particular folders."""
         if context is None or (context.name in (None, PACKAGE) and "path" not in vars(context)):
             yield Metadata()
 
 
 def folders() -> list[str]:
-    """Folders where other packages may have put modules of theirs whose names begin with ``mlx.``"""
+    """Folders in which other packages may have installed modules whose names begin with ``mlx.``"""
     spec = PathFinder.find_spec(PACKAGE)
     return list(spec.submodule_search_locations or ()) if spec is not None else []
 
 
 @final
 class Names(Loader):
-    """Loads a module of MLX by putting a module of Weft under its name."""
+    """Loads a module of MLX by registering a module of Weft under its name."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """A module that gathers names; None, which is an empty one, where a module of Weft will take its place."""
+        """A module that collects names; or None, for an empty module that a module of Weft will replace."""
         return Gathered(spec.name) if spec.name in GATHERED else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Puts the module of Weft in the place of an empty one, and loads what MLX's module has imported itself."""
+        """Replaces an empty module by the module of Weft, and loads the modules that MLX's module imports."""
         name = module.__name__
         if name in SAME:
             sys.modules[name] = importlib.import_module(SAME[name])
         if name == PACKAGE:
-            module.__file__ = None  # a package of several folders has none
+            module.__file__ = None  # as a package of several folders has no file
         else:
             inside = [inner for inner in (*SAME, *GATHERED) if inner.rpartition(".")[0] == name]
             for also in (*ALSO_LOADED.get(name, ()), *inside):
@@ -98,7 +98,7 @@ class Names(Loader):
 
 @final
 class Gathered(ModuleType):
-    """A module whose names are those of other modules."""
+    """A module whose names come from other modules."""
 
     def __getattr__(self, name: str) -> Any:
         if not (name.startswith("__") and name.endswith("__")):
@@ -115,15 +115,15 @@ class Gathered(ModuleType):
 
 @final
 class Metadata(Distribution):
-    """The version of MLX that Weft follows, as if it were installed."""
+    """Metadata that say that the version of MLX that Weft follows is installed."""
 
     def read_text(self, filename: str) -> str | None:
-        """A file of the package's metadata; None if there is none of that name."""
+        """A metadata file of the package; None if there is none of that name."""
         return {
             "METADATA": f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {mlx_version}\n",
             "top_level.txt": f"{PACKAGE}\n",
         }.get(filename)
 
     def locate_file(self, path: str | PathLike[str]) -> Path:
-        """Where a file of the package would be; none of them exists."""
+        """The path that a file of the package would have; no such file exists."""
         return Path(path)

@@ -1,4 +1,4 @@
-"""Which modules of Weft answer to the names of MLX's modules."""
+"""Which modules of Weft have the names of MLX's modules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAME = {
     "mlx.optimizers": "weft.optimizers",
     "mlx.utils": "weft.utils",
 }
-"""Modules of MLX that are modules of Weft."""
+"""MLX's modules that are modules of Weft, under other names."""
 
 _LAYERS = (
     "activations",
@@ -47,13 +47,14 @@ GATHERED: dict[str, tuple[str, ...]] = {
     "mlx.optimizers.optimizers": ("weft.optimizers", "weft.utils"),
     "mlx.optimizers.schedulers": ("weft.optimizers",),
 }
-"""Modules of MLX whose names are elsewhere in Weft, in the first of these modules that has them.
+"""MLX's modules that are collections of names; each name is that of the first of these Weft modules that has it.
 
-Modules of MLX that use functions on trees have their names too, and programs import them from there.
+Some of MLX's modules also contain the functions on trees that they use, and programs import them from there.
 """
 
 ALSO_LOADED = {"mlx.nn": ("mlx.core", "mlx.utils"), "mlx.optimizers": ("mlx.nn",)}
-"""Modules of MLX that others of its modules import, so that programs find them as attributes of ``mlx``."""
+"""MLX's modules that its other modules import, so that programs find them as attributes of ``mlx``."""
 
 OF_MLX_ALONE = frozenset({"__array_api_info", "__main__", "_distributed_utils", "_reprlib_fix", "extension"})
-"""What else MLX installs in its package, and Weft has nothing for. Other packages install there too: `mlx.data`."""
+"""Other parts of MLX's package, which Weft does not have. Other packages, such as `mlx.data`, are installed there,
+too."""

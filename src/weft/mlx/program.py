@@ -1,4 +1,4 @@
-"""Running a script or a module as Python itself would: `run`."""
+"""Running a script or a module as Python does: `run`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["run"]
 def run(arguments: Sequence[str]) -> None:
     """Run ``script.py args...`` or ``-m module args...`` as ``python`` runs them.
 
-    The program stays the module ``__main__`` after its last line, for its threads and for what it does at the exit.
-    An error that ends it is shown without the frames of this file.
+    The program stays the module ``__main__`` after its last line, for its threads and exit functions. The traceback of
+    an error that ends it has no frames of this file.
 
     Raises:
         SystemExit: the program raised it, or there is no such program.
     """
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins)
-    if sys.version_info < (3, 14):  # since then it is made when somebody asks for it
+    if sys.version_info < (3, 14):  # later versions make it when it is first needed
         main.__dict__.update(__annotations__={})
     try:
         if arguments[0] == "-m":
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def run_script(path: str, arguments: Sequence[str], main: ModuleType) -> None:
-    """Run a file with source or bytecode, or a folder or archive that has a module ``__main__``."""
+    """Run a source or bytecode file, or a folder or archive that contains a module ``__main__``."""
     sys.argv[:] = [path, *arguments]
     file = os.path.abspath(path)
     importer = get_importer(file)
@@ -60,12 +60,12 @@ def run_script(path: str, arguments: Sequence[str], main: ModuleType) -> None:
     if isinstance(loader, SourcelessFileLoader):
         execute(loader.get_code("__main__"), main)
     else:
-        # The loader's own get_code would write bytecode beside the script, which Python does not do for scripts.
+        # The loader's get_code would write bytecode next to the script, which Python does not do for scripts.
         execute(compile(source, file, "exec", dont_inherit=True), main)
 
 
 def run_module(name: str, arguments: Sequence[str], main: ModuleType) -> None:
-    """Run a module, or a package's module ``__main__``, that is found as an import would find it."""
+    """Run a module, or the module ``__main__`` of a package, found as by an import."""
     sys.argv[:] = ["-m", *arguments]
     spec = found(name)
     if spec.submodule_search_locations is not None:
@@ -75,7 +75,7 @@ def run_module(name: str, arguments: Sequence[str], main: ModuleType) -> None:
 
 
 def found(name: str, explanation: str = "") -> ModuleSpec:
-    """Where the module of a name is; its package is imported for that."""
+    """The spec of a module; its package is imported to find it."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
@@ -88,8 +88,8 @@ def found(name: str, explanation: str = "") -> ModuleSpec:
 
 
 def run_found(spec: ModuleSpec, main: ModuleType) -> None:
-    """Run the module that an importer has found."""
-    get_code = getattr(spec.loader, "get_code", None)  # which an importer may have without being an InspectLoader
+    """Run a module, given by its spec."""
+    get_code = getattr(spec.loader, "get_code", None)  # a loader may have this method without being an InspectLoader
     code = get_code(spec.name) if get_code is not None else None
     if code is None:
         stop(f"No code object available for {spec.name}")
@@ -106,7 +106,8 @@ def execute(code: CodeType | None, main: ModuleType) -> None:
 
 
 def begin_search_in(folder: str) -> None:
-    """Let imports look into the folder of the program first, instead of the one where Python was started."""
+    """Make the folder of the program the first in which imports look, instead of the folder in which Python was
+    started."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
 
@@ -118,14 +119,15 @@ def stop(message: str, status: int = 1) -> NoReturn:
 
 
 def first_of_program(traceback: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that begins with a frame of the program: below this file and the import system."""
+    """The part of a traceback that begins with a frame of the program, after those of this file and the import
+    system."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
         traceback = traceback.tb_next
     return traceback
 
 
 def show_from(error: BaseException, traceback: TracebackType | None) -> None:
-    """Let the hook for uncaught errors show this one with that traceback."""
+    """Have the hook for uncaught errors show an error with a given traceback."""
     hook = sys.excepthook
 
     def show(kind: type[BaseException], value: BaseException, whole: TracebackType | None) -> None:

@@ -1,6 +1,6 @@
 """Optimizers and learning-rate schedules, under the names of MLX's ``optimizers``.
 
-Each file names in its ``__all__`` what is public; nothing is listed again here.
+Each file lists its public names in ``__all__``; they are not listed again here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.optimizers.optimizer import *
 from weft.optimizers.schedules import *
 from weft.optimizers.sgd import *
 
-if not TYPE_CHECKING:  # mypy reads only literal lists, and takes whatever * imports for public
+if not TYPE_CHECKING:  # mypy understands only literal lists, and treats names imported by * as public
     __all__ = [
         *adafactor.__all__,
         *adam.__all__,

@@ -12,20 +12,21 @@ __all__ = ["Adafactor"]
 
 
 class Adafactor(Optimizer):
-    """Steps scaled by a running mean of squares of which only the means of rows and columns are kept.
+    """Steps scaled by a running mean of squares, of which only the means over rows and over columns are stored.
 
-    Shazeer, Stern, arXiv:1804.04235. Parameters with fewer than two axes keep the whole mean.
+    Shazeer, Stern, arXiv:1804.04235. For parameters with fewer than two axes the whole mean is stored.
 
     Args:
         learning_rate: a number, at least 0, or a function of the step; None with ``relative_step``.
-        eps: what is added to the squares, and the least size of a parameter that counts with ``scale_parameter``.
-        clip_threshold: steps before the learning rate have at most this root mean square.
-        decay_rate: at step t the share of the last mean is ``1 - t**decay_rate``.
-        beta_1: the share of the last steps, for a momentum; None for none.
+        eps: a pair: the number that is added to the squares, and the smallest root mean square of a parameter used with
+            ``scale_parameter``.
+        clip_threshold: the largest root mean square of a step, before the learning rate.
+        decay_rate: at step t the share of the previous mean is ``1 - t**decay_rate``.
+        beta_1: the share of the previous steps in a momentum; None for no momentum.
         weight_decay: the strength of the decay, at least 0; else ``ValueError``.
         scale_parameter: whether the learning rate is multiplied by the root mean square of each parameter.
-        relative_step: whether the learning rate is ``min(0.01, 1 / sqrt(t))`` at step t, whatever was given.
-        warmup_init: whether ``0.000001 * t`` takes the place of 0.01.
+        relative_step: whether the learning rate is ``min(0.01, 1 / sqrt(t))`` at step t instead of ``learning_rate``.
+        warmup_init: whether 0.01 in that formula is replaced by ``0.000001 * t``.
 
     >>> optimizer = optim.Adafactor(learning_rate=0.5, relative_step=False, scale_parameter=False)
     >>> optimizer.apply_gradients({"w": mx.array([3.0, -4.0])}, {"w": mx.array([1.0, 1.0])})
@@ -99,7 +100,7 @@ class Adafactor(Optimizer):
 
     @staticmethod
     def _inverse_root(square: mx.array, share: mx.array, state: dict[str, Any]) -> mx.array:
-        """One over the root of the running mean of squares."""
+        """One over the square root of the running mean of squares."""
 
         def mean(name: str, new: mx.array) -> mx.array:
             found: mx.array = share * state[name] + (1 - share) * new

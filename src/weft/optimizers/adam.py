@@ -15,9 +15,9 @@ __all__ = ["Adam", "AdamW", "Adamax"]
 class Adam(Optimizer):
     """Steps scaled by running means of the gradient and of its square.
 
-    With g the gradient, ``m = beta1 * m + (1 - beta1) * g``, ``v = beta2 * v + (1 - beta2) * g**2``, and the
-    parameter becomes ``w - learning_rate * m / (sqrt(v) + eps)``. Kingma, Ba, arXiv:1412.6980, there always with
-    the correction of the bias of m and v towards their start at zero, here if asked for.
+    With g the gradient, ``m = beta1 * m + (1 - beta1) * g``, ``v = beta2 * v + (1 - beta2) * g**2``, and the parameter
+    becomes ``w - learning_rate * m / (sqrt(v) + eps)``. Kingma, Ba, arXiv:1412.6980. The paper always corrects the bias
+    of m and v towards their initial zeros; here ``bias_correction`` does.
 
     Args:
         learning_rate: a number, at least 0, or a function of the step.
@@ -71,7 +71,7 @@ class AdamW(Adam):
     """Adam with a decay of the parameters that does not pass through the running means.
 
     Before the step of `Adam`, the parameter is scaled by ``1 - learning_rate * weight_decay``.
-    Loshchilov, Hutter, arXiv:1711.05101. The arguments are those of `Adam`, and
+    Loshchilov, Hutter, arXiv:1711.05101. The arguments are those of `Adam`, and one more.
 
     Args:
         weight_decay: the strength of the decay.
@@ -100,7 +100,8 @@ class AdamW(Adam):
 
 
 class Adamax(Adam):
-    """`Adam` with the largest size of recent gradients in place of the mean of squares, and without a correction.
+    """`Adam` with the largest absolute value of recent gradients in place of the mean of squares, without bias
+    correction.
 
     With g the gradient, ``m = beta1 * m + (1 - beta1) * g``, ``v = max(beta2 * v, abs(g))`` and
     ``w = w - learning_rate * m / (v + eps)``. Kingma, Ba, arXiv:1412.6980.

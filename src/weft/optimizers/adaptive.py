@@ -53,7 +53,7 @@ class RMSprop(Optimizer):
 
     Args:
         learning_rate: a number, at least 0, or a function of the step.
-        alpha: the share of the last mean, at least 0; else ``ValueError``.
+        alpha: the share of the previous mean, at least 0; else ``ValueError``.
         eps: added to the denominator, at least 0; else ``ValueError``.
 
     >>> optimizer = optim.RMSprop(learning_rate=0.5, alpha=0.0)
@@ -89,8 +89,8 @@ class AdaDelta(Optimizer):
 
     Args:
         learning_rate: a number, at least 0, or a function of the step.
-        rho: the share of the last means, at least 0; else ``ValueError``.
-        eps: added under the roots, at least 0; else ``ValueError``.
+        rho: the share of the previous means, at least 0; else ``ValueError``.
+        eps: added before taking square roots, at least 0; else ``ValueError``.
 
     >>> optimizer = optim.AdaDelta(learning_rate=1.0, rho=0.0, eps=1.0)
     >>> optimizer.apply_gradients({"w": mx.array([0.0])}, {"w": mx.array([1.0])})
@@ -124,8 +124,8 @@ class Lion(Optimizer):
     """Steps of one size, in the direction of the signs of an interpolated momentum.
 
     With g the gradient, ``c = beta1 * m + (1 - beta1) * g``, ``m = beta2 * m + (1 - beta2) * g`` and
-    ``w = w - learning_rate * (sign(c) + weight_decay * w)``. Chen et al., arXiv:2302.06675, who advise a learning rate
-    of a third to a tenth of Adam's.
+    ``w = w - learning_rate * (sign(c) + weight_decay * w)``. Chen et al., arXiv:2302.06675, who recommend a third to a
+    tenth of Adam's learning rate.
 
     Args:
         learning_rate: a number, at least 0, or a function of the step.

@@ -19,10 +19,10 @@ def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
 
     Args:
         grads: a tree of arrays.
-        max_norm: the largest L2 norm that is left as it is, at least 0; else ``ValueError``.
+        max_norm: the largest L2 norm that is not reduced, at least 0; else ``ValueError``.
 
     Returns:
-        The scaled tree, and the norm before (computed in float32 for half precision).
+        The scaled tree, and the norm before scaling (computed in float32 for half precision).
 
     >>> gradients, norm = optim.clip_grad_norm({"w": mx.array([3.0, 4.0])}, max_norm=10.0)
     >>> gradients["w"], norm
@@ -34,17 +34,17 @@ def clip_grad_norm(grads: Any, max_norm: float) -> tuple[Any, mx.array]:
 def clip_grad_norm_sharded(
     gradients: Any, max_norm: float, group: mx.distributed.Group | None = None
 ) -> tuple[Any, mx.array]:
-    """`optim.clip_grad_norm` where each process of a group holds a part of each gradient, as with `nn.fully_shard`.
+    """`optim.clip_grad_norm` for gradients of which each process of a group has a part, as with `nn.fully_shard`.
 
-    The norm is that of all parts together, so all processes of the group have to call this.
+    The norm is that of all parts together, so all processes of the group must call this.
 
     Args:
         gradients: a tree of arrays, the parts of this process.
-        max_norm: the largest L2 norm that is left as it is, at least 0; else ``ValueError``.
+        max_norm: the largest L2 norm that is not reduced, at least 0; else ``ValueError``.
         group: which processes; None for all.
 
     Returns:
-        The scaled tree of this process, and the norm before.
+        The scaled tree of this process, and the norm before scaling.
 
     Programs for MLX find it in `mlx.nn.utils`.
 
@@ -57,14 +57,14 @@ def clip_grad_norm_sharded(
 
 
 def _square_norm(name: str, grads: Any, max_norm: float) -> mx.array:
-    """The sum of the squares of all elements of a tree, for a function that checks its arguments here."""
+    """The sum of the squares of all elements of a tree. The arguments of the function ``name`` are checked here."""
     check_number(name, "max_norm", max_norm, 0)
     check_single(name, "max_norm", max_norm)
     return tree_reduce(lambda total, gradient: total + _square(name, gradient), grads, mx.array(0.0))
 
 
 def _scaled(grads: Any, max_norm: float, norm: mx.array) -> tuple[Any, mx.array]:
-    # The small number keeps the quotient finite where all gradients are zero.
+    # The small number keeps the quotient finite if all gradients are zero.
     scale = mx.minimum(max_norm / (norm + 1e-6), 1.0)
     return tree_map(lambda gradient: (gradient * scale).astype(gradient.dtype), grads), norm
 

@@ -19,15 +19,16 @@ Filter = Callable[[str, mx.array], bool]
 
 
 class MultiOptimizer(Optimizer):
-    """An optimizer that gives each parameter to one of several others.
+    """An optimizer that passes each parameter to one of several other optimizers.
 
     Args:
-        optimizers: the others.
+        optimizers: the other optimizers.
         filters: functions of the path of a parameter (``"layers.0.weight"``) and the parameter, one for each optimizer
-            but the last: the first that returns True says which optimizer it is, otherwise it is the last.
+            except the last. The first that returns True selects its optimizer; if none does, the last optimizer is
+            used.
 
     Raises:
-        ValueError: there are not as many filters as optimizers but one.
+        ValueError: the number of filters is not one less than that of optimizers.
 
     >>> optimizer = optim.MultiOptimizer(
     ...     [optim.SGD(learning_rate=0.5), optim.SGD(learning_rate=0.25)], [lambda path, weight: path == "w"]

@@ -20,15 +20,15 @@ class Muon(Optimizer):
     """Steps in the direction of a momentum whose singular values are made about equal.
 
     K. Jordan et al., Muon: an optimizer for hidden layers in neural networks, 2024. Matrices are made orthogonal by
-    some steps of Newton's and Schulz's iteration; arrays of more axes are matrices of all but their first axis, and
-    those of fewer take the momentum as it is: for them, and for embeddings and last layers, choose another optimizer.
+    some steps of the Newton-Schulz iteration. In arrays with more axes, all axes but the first are one; arrays with
+    fewer axes use the momentum unchanged. For these, for embeddings and for last layers, choose another optimizer.
 
     Args:
         learning_rate: a number, at least 0, or a function of the step.
-        momentum: the share of the last direction, at least 0; else ``ValueError``.
+        momentum: the share of the previous direction, at least 0; else ``ValueError``.
         weight_decay: the strength of the L2 penalty, at least 0; else ``ValueError``.
         nesterov: whether to use Nesterov's momentum.
-        ns_steps: how many steps of the iteration.
+        ns_steps: how many steps of the iteration are made.
 
     >>> optimizer = optim.Muon(learning_rate=1.0, momentum=0.0, weight_decay=0.0, nesterov=False)
     >>> updated = optimizer.apply_gradients({"w": mx.array([[3.0, 0.0], [0.0, 2.0]])}, {"w": mx.zeros((2, 2))})

@@ -1,4 +1,4 @@
-"""`Optimizer`, which walks the trees of parameters, gradients and state; subclasses do the arithmetic."""
+"""`Optimizer`, which goes through the trees of parameters, gradients and state; subclasses do the arithmetic."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ NOT_IN_STATE = (
 class Optimizer:
     """The base class of optimizers.
 
-    A subclass writes `init_single` and `apply_single`, which deal with one parameter; it may extend `init`, which the
-    first update calls, and the first one after `state` was assigned. All that changes is in `state`, a dict that keeps
-    its identity: `step` (a count), `learning_rate`, what schedules give, and for each parameter a dict, in a tree like
-    that of the parameters. So an optimizer works inside ``mx.compile(step, inputs=state, outputs=state)`` with
-    ``state = [model.state, optimizer.state]``.
+    A subclass defines `init_single` and `apply_single`, which handle one parameter. It may extend `init`, which is
+    called by the first update, and by the first update after `state` was assigned. Everything that changes is in
+    `state`, a dict that stays the same object: `step` (a count), `learning_rate`, other scheduled settings, and for
+    each parameter a dict, in a tree like that of the parameters. So an optimizer works inside ``mx.compile(step,
+    inputs=state, outputs=state)`` with ``state = [model.state, optimizer.state]``.
 
     Args:
-        schedulers: functions of the step, by the names of the entries of `state` that they set.
+        schedulers: functions of the step, by the name of the entry of `state` that each sets.
 
     >>> class SignDescent(optim.Optimizer):
     ...     def init_single(self, parameter, state):
@@ -72,35 +72,35 @@ class Optimizer:
         self._initialized = False  # whether `init` was called for this state; subclasses read and set it
 
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
-        """Put into ``state``, an empty dict, what the method keeps about one parameter."""
+        """Fill ``state``, an empty dict, with the arrays that the method needs for one parameter."""
         raise NotImplementedError(f"{_name(self)} has to define init_single(parameter, state).")
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
-        """The new value of one parameter; ``state`` is what `init_single` filled, and may be changed."""
+        """The new value of one parameter. ``state`` was filled by `init_single`, and may be changed."""
         raise NotImplementedError(f"{_name(self)} has to define apply_single(gradient, parameter, state).")
 
     def _maybe_schedule(self, name: str, param: float | mx.array | Schedule) -> None:
-        """Make `state[name]` an array: a fixed one, or the value of a function of the step."""
+        """Set `state[name]` to an array: a constant, or the value of a function of the step."""
         if callable(param):
             self._schedulers[name] = param
             param = param(self.step)
         self._state[name] = self._setting(name, param)
 
     def _setting(self, name: str, value: Any) -> mx.array:
-        """The array in `state[name]`: what a subclass schedules besides the learning rate may have axes."""
+        """The array in `state[name]`. Settings other than the learning rate may have axes."""
         if isinstance(value, mx.array) and name != "learning_rate":
             return value
         return scalar_setting(_name(self), name, value)
 
     def init(self, parameters: dict[str, Any]) -> None:
-        """Prepare the state for a tree of parameters; what is already there stays.
+        """Prepare the state for a tree of parameters; existing entries are not changed.
 
-        An update does the same for parameters that it meets for the first time. But call it before a compiled
-        training step that has the state among its inputs: the step is traced again when the state has grown.
+        An update does the same for parameters that are new to it. Call this before a compiled training step that has
+        the state among its inputs: otherwise the step is traced again because the state has grown.
 
         Args:
             parameters: a dict of arrays (and containers of them), such as ``model.trainable_parameters()``. An entry
-                with the name of something that the optimizer keeps, such as `step`, raises ``ValueError``.
+                with the name of an entry of the state, such as `step`, raises ``ValueError``.
 
         >>> optimizer = optim.SGD(learning_rate=0.5, momentum=0.9)
         >>> optimizer.init({"w": mx.array([1.0, 2.0])})
@@ -120,7 +120,7 @@ class Optimizer:
             gradients: a tree like that of its parameters, or a part of it, as `nn.value_and_grad` returns it.
 
         Raises:
-            ValueError: the trees or shapes do not fit, and then changes nothing.
+            ValueError: the trees or shapes do not fit. Then nothing is changed.
 
         >>> model = nn.LayerNorm(2)
         >>> optim.SGD(learning_rate=0.5).update(model, {"bias": mx.array([1.0, 2.0])})
@@ -131,20 +131,20 @@ class Optimizer:
         model.update(self.apply_gradients(gradients, model))
 
     def apply_gradients(self, gradients: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-        """The parameters after one step, and nothing else: they are returned, not replaced.
+        """The parameters after one step. They are returned; those of ``parameters`` are not replaced.
 
         Args:
             gradients: a tree like that of the parameters, or a part of it.
-            parameters: a tree of arrays; a module, too.
+            parameters: a tree of arrays, or a module.
 
         Returns:
             A tree like ``gradients``.
 
         Raises:
-            ValueError: the trees or shapes do not fit, or the state is that of other parameters.
-            TypeError: something is no array.
+            ValueError: the trees or shapes do not fit, or the state belongs to other parameters.
+            TypeError: a leaf is no array.
 
-        After any error the state is as it was; it may have grown by what `init` adds for new parameters.
+        After an error the state is unchanged, except for what `init` has added for new parameters.
 
         >>> optim.SGD(learning_rate=0.5).apply_gradients({"w": mx.array([2.0])}, {"w": mx.array([1.0])})
         {'w': array([0], dtype=float32)}

@@ -63,7 +63,7 @@ def step_decay(init: float, decay_rate: float, step_size: int) -> Schedule:
 
 
 def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
-    """From ``init`` to ``end`` along half a period of the cosine, and then ``end``.
+    """From ``init`` to ``end`` along half a period of the cosine; later the value is ``end``.
 
     Loshchilov, Hutter, arXiv:1608.03983.
 
@@ -86,7 +86,7 @@ def cosine_decay(init: float, decay_steps: int, end: float = 0.0) -> Schedule:
 
 
 def linear_schedule(init: float, end: float, steps: int) -> Schedule:
-    """From ``init`` to ``end`` in a straight line, and then ``end``.
+    """From ``init`` to ``end`` in a straight line; later the value is ``end``.
 
     Args:
         init: the value at the start.
@@ -135,7 +135,7 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     def schedule(step: StepNumber) -> mx.array:
         value = schedules[0](step)
         for boundary, later in zip(boundaries, schedules[1:], strict=True):
-            # The step is unsigned: it must not fall below the boundary before the difference is taken.
+            # The step is unsigned: it must not be below the boundary when the difference is computed.
             begun = mx.maximum(step, boundary) - boundary
             value = mx.where(mx.array(step) < boundary, value, later(begun))
         return value

@@ -1,4 +1,4 @@
-"""What optimizers and schedules ask of the numbers that they are given, in errors that name who asks."""
+"""Checks of the numbers that optimizers and schedules get; errors name the optimizer or schedule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.errors import ArgumentTypeError
 
 
 def check_number(owner: str, name: str, value: Any, least: float = -math.inf) -> None:
-    """Raise unless `value` is a number that is not below `least`, or an array, whose value may not be known.
+    """Raise unless `value` is a number of at least `least`, or an array, whose value may not be known.
 
     >>> check_number("SGD", "momentum", 0.9, least=0)
     """
@@ -32,7 +32,7 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
 
 
 def check_betas(owner: str, betas: Any) -> None:
-    """Raise unless they are two numbers, at least 0 and below 1.
+    """Raise unless `betas` are two numbers, at least 0 and below 1.
 
     >>> check_betas("Adam", (0.9, 0.999))
     """
@@ -45,7 +45,7 @@ def check_betas(owner: str, betas: Any) -> None:
 
 
 def listed(owner: str, name: str, value: Any) -> list[Any]:
-    """The elements of a list or a tuple; an error if it is something else.
+    """The elements of a list or a tuple; raises if `value` is something else.
 
     >>> listed("join_schedules", "boundaries", (4, 8))
     [4, 8]
@@ -56,20 +56,20 @@ def listed(owner: str, name: str, value: Any) -> list[Any]:
 
 
 def check_single(owner: str, name: str, value: Any) -> None:
-    """Raise if it is an array with axes."""
+    """Raise if `value` is an array with axes."""
     shape = getattr(value, "shape", ())
     if shape:
         raise ValueError(f"[{owner}] {name} has to be one number, got an array of shape {shape}.")
 
 
 def check_learning_rate(owner: str, learning_rate: Any) -> None:
-    """Raise unless it is a function, an array or a number; a negative one would increase the loss."""
+    """Raise unless it is a function, an array or a number; a negative number would increase the loss."""
     if not callable(learning_rate):
         check_number(owner, "learning_rate", learning_rate)
 
 
 def scalar_setting(owner: str, name: str, value: Any) -> mx.array:
-    """A setting as an array without axes; of numbers, in float32.
+    """A setting as an array without axes; numbers become float32.
 
     >>> scalar_setting("SGD", "learning_rate", 0.5)
     array(0.5, dtype=float32)

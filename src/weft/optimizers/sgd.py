@@ -13,17 +13,17 @@ __all__ = ["SGD"]
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum if asked for.
+    """Stochastic gradient descent, optionally with momentum.
 
-    With g the gradient plus ``weight_decay`` times the parameter w, the step is
-    ``v = momentum * v + (1 - dampening) * g`` and ``w = w - learning_rate * v``; with Nesterov's momentum
-    ``g + momentum * v`` stands for v in the second formula.
+    With g the gradient plus ``weight_decay`` times the parameter w, the step is ``v = momentum * v + (1 - dampening) *
+    g`` and ``w = w - learning_rate * v``; with Nesterov's momentum, v in the second formula is replaced by ``g +
+    momentum * v``.
 
     Args:
         learning_rate: a number, at least 0, or a function of the step.
-        momentum: the share of the last direction that is added to the next; 0 for none.
+        momentum: the share of the previous direction that is added to the next one; 0 for none.
         weight_decay: the strength of the L2 penalty.
-        dampening: lessens what the gradient adds to the momentum.
+        dampening: reduces the share of the gradient in the momentum.
         nesterov: whether to use Nesterov's momentum, which needs a momentum and no dampening; else ``ValueError``.
 
     >>> optimizer = optim.SGD(learning_rate=0.5, momentum=0.5)

@@ -1,4 +1,4 @@
-"""Whether the trees that an optimizer is given belong together: gradients, parameters and state."""
+"""Checks that gradients, parameters and state, which are trees, belong together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_gradients(name: str, structure: Structure, gradients: list[Any], param
     """Raise unless each gradient is an array and belongs to a parameter of its shape.
 
     structure: the tree of the gradients.
-    parameters: what the tree of parameters has in the positions of `gradients`.
+    parameters: the leaves of the tree of parameters at the positions of `gradients`.
 
     >>> from weft.tree import flatten
     >>> gradients, structure = flatten({"w": mx.ones((2,))})
@@ -50,7 +50,7 @@ def _no_arrays(name: str, path: str, gradient: Any, parameter: Any) -> Exception
 
 
 def check_model(name: str, model: Any, gradients: Any) -> None:
-    """Raise unless `model` is a module or a dict, and the arguments are not exchanged.
+    """Raise unless `model` is a module or a dict; the error says if the arguments seem to be exchanged.
 
     >>> check_model("SGD", nn.ReLU(), {})
     """
@@ -62,7 +62,7 @@ def check_model(name: str, model: Any, gradients: Any) -> None:
 
 
 def check_state(name: str, state: Any, settings: Iterable[str]) -> None:
-    """Raise unless `state` is a dict that has an array for each of the settings.
+    """Raise unless `state` is a dict with an array for each of the settings.
 
     >>> check_state("SGD", {"step": mx.array(0)}, ["step"])
     """
@@ -77,8 +77,8 @@ def check_state(name: str, state: Any, settings: Iterable[str]) -> None:
 
 
 def check_nesting(name: str, parameters: Any, keys: Sequence[Any], state: dict[str, Any]) -> None:
-    """Raise if `state` is nested otherwise than `parameters` above the parameter that `keys` lead to, or has something
-    for it that is no dict. It may have nothing.
+    """Raise if `state` is nested differently from `parameters` above the parameter at `keys`, or has something other
+    than a dict for it. It may have no entry.
 
     >>> check_nesting("SGD", {"layers": [mx.ones((2,))]}, ("layers", 0), {"step": mx.array(0)})
     """
@@ -125,7 +125,7 @@ def misfit(shape: tuple[int, ...], fresh: dict[str, Any], state: dict[str, Any])
 
 @contextmanager
 def restored_after_errors(dicts: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """If the block raises anything, the dicts hold again what they held before, which the block is given.
+    """If the block raises anything, the dicts get their former contents back; the block receives copies of these.
 
     >>> state = {"step": 1}
     >>> try:

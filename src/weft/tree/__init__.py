@@ -1,7 +1,7 @@
-"""Nested lists, tuples and dicts of anything: taken apart into leaves, and put together again.
+"""Nested lists, tuples and dicts: taking them apart into leaves and structure, and putting them together again.
 
-What is not a list, a tuple or a dict is a leaf, ``None`` included. Nothing here recurses, so the depth of a tree is
-limited by memory alone.
+Everything other than a list, a tuple or a dict is a leaf, ``None`` included. Nothing here recurses, so the depth of a
+tree is limited by memory alone.
 """
 
 from weft.tree.levels import Levels as Levels

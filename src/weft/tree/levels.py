@@ -1,4 +1,4 @@
-"""Nested containers that are read again and again while they stay nested as they were."""
+"""Nested containers that are read many times while their nesting does not change."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from weft.tree.structure import CONTAINERS
 __all__ = ["Levels", "Reading"]
 
 DEPTH_LIMIT = 32
-"""Deeper trees have too few containers on a level to be read faster than one by one."""
+"""The deepest tree to read level by level: deeper trees have too few containers on each level to be faster this way."""
 
 _flat = chain.from_iterable
 _ITERATED_NATIVELY = frozenset({tuple.__iter__, list.__iter__, dict.__iter__})
 
 
 class Reading(NamedTuple):
-    """What a tree holds: its leaves from left to right, and its containers from the outside in."""
+    """The contents of a tree: its leaves from left to right, and its containers, outer ones before inner ones."""
 
     leaves: Sequence[Any]
     containers: list[Any]
 
 
 class _Level(NamedTuple):
-    """What is equally deep in a tree and not the last such level. The children of its sequences, and then those of its
-    dicts, are the next one.
+    """The nodes at one depth of a tree, above the last one. The next level consists of the children of its sequences,
+    and then those of its dicts.
 
-    ``is_leaf``, ``is_sequence`` and ``is_dict`` have an entry for each of its ``types``; None: there are only dicts.
+    ``is_leaf``, ``is_sequence`` and ``is_dict`` have an entry for each of its ``types``; they are None if all are
+    dicts.
     """
 
     types: list[type]
@@ -42,11 +43,12 @@ class _Level(NamedTuple):
 
 @final
 class Levels:
-    """The levels of a tree. To read them again and compare them takes a few native calls each, and in all a tenth of
-    the time of `flatten`.
+    """The levels of a tree. Reading them again and comparing them takes a few native calls per level, in total a tenth
+    of the time of `flatten`.
 
-    Containers and leaves may be others than before, if they have the same types, and containers the same lengths and
-    keys. Keys are compared by identity: equal ones (1 and True) may differ. No container and no leaf is kept alive.
+    A tree that is read later may have other containers and leaves of the same types, if containers have the same
+    lengths and keys. Keys are compared by identity, because equal ones (1 and True) may mean different things. No
+    container and no leaf is kept alive.
     """
 
     def __init__(self, tree: Any) -> None:
@@ -74,13 +76,13 @@ class Levels:
         paths += [path for path, _ in found]
         self._count = len(paths)
         order = sorted(range(len(paths)), key=paths.__getitem__)
-        is_in_order = order == list(range(len(paths)))  # else there are two at least, and `itemgetter` gives a tuple
+        is_in_order = order == list(range(len(paths)))  # else there are two or more, and `itemgetter` returns a tuple
         self._in_order: Callable[[list[Any]], Sequence[Any]] = list if is_in_order else itemgetter(*order)
 
     @staticmethod
     def of(tree: Any) -> Levels | None:
-        """The levels of a tree, if reading them again is worth it and tells all that `flatten` does: no class of a
-        container says in a way of its own what is in there.
+        """The levels of a tree; None if reading them is not faster than `flatten`, or if a class of containers defines
+        its own way of reading its contents.
 
         >>> levels = Levels.of([{"a": 1}, 2])
         >>> levels.read([{"a": 3}, 4])
@@ -93,9 +95,10 @@ class Levels:
         return levels if levels._is_whole and all(map(_is_plain, kinds)) else None
 
     def read(self, tree: Any) -> Reading | None:
-        """What a tree holds; None if it is not nested like the first one.
+        """The contents of a tree; None if its nesting differs from that of the first tree.
 
-        Where that has nothing but leaves on its last level, this one may have containers, which are given like leaves.
+        Where the first tree has only leaves on its last level, this one may have containers, which are returned as
+        leaves.
         """
         leaves: list[Any] = []
         containers: list[Any] = []
@@ -117,16 +120,16 @@ class Levels:
                 if [*map(len, sequences), *map(len, dicts)] != lengths or not all(map(is_, _flat(dicts), keys)):
                     return None
                 nodes = [*_flat(sequences), *_flat(map(dict.values, dicts))]
-        except RuntimeError:  # another thread changes a dict at this moment
+        except RuntimeError:  # another thread changed a dict meanwhile
             return None
         leaves += nodes
-        if len(leaves) != self._count:  # another thread changes a list
+        if len(leaves) != self._count:  # another thread changed a list meanwhile
             return None
         return Reading(self._in_order(leaves), containers)
 
 
 def _is_plain(kind: type[Any]) -> bool:
-    """Whether containers of a class are read as the base class reads them."""
+    """Whether the contents of a container class are read as those of its base class."""
     if issubclass(kind, dict) and kind.values is not dict.values:
         return False
     base = next(base for base in CONTAINERS if issubclass(kind, base))

@@ -9,7 +9,7 @@ __all__ = ["dotted", "join_path"]
 
 
 def dotted(keys: Iterable[Any]) -> str:
-    """The path of what these keys and indices lead to.
+    """The path made of these keys and indices.
 
     >>> dotted(("layers", 0))
     'layers.0'
@@ -18,7 +18,7 @@ def dotted(keys: Iterable[Any]) -> str:
 
 
 def join_path(path: str, key: Any) -> str:
-    """The path of the entry ``key`` of the container at ``path``, which is empty for the tree itself.
+    """The path of the entry ``key`` in the container at ``path``, which is empty for the root.
 
     >>> join_path("layers", 0)
     'layers.0'

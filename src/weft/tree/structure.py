@@ -1,8 +1,8 @@
-"""What remains of nested lists, tuples and dicts without their leaves, and what another tree has in the same positions.
+"""The structure of nested lists, tuples and dicts without their leaves, and other trees read along a structure.
 
-A dict keeps the order of its keys, and that order is part of the structure: code that walks a dict may compute
-something else when the keys come in another order, so what was traced for one order is not reused for the other. Where
-two trees are compared by position, keys are looked up by name instead.
+A dict keeps the order of its keys, and the order is part of the structure: code that iterates over a dict may compute
+something else for another order, so a trace for one order is not reused for another. Where two trees are compared by
+position, keys are looked up by name instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, final
 __all__ = ["CONTAINERS", "MISSING", "Container", "Structure", "broadcast_prefix", "build", "refilling"]
 
 CONTAINERS: Final = (tuple, list, dict)
-"""What is no leaf."""
+"""The types that are not leaves."""
 
 
 @final
@@ -29,13 +29,13 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""Stands for what a tree does not have."""
+"""The value for positions that a tree does not have."""
 
 
 class Container(NamedTuple):
-    """How a container is rebuilt: its type, and how many children it has or, for a dict, its keys.
+    """How a container is rebuilt: its type, and its number of children or, for a dict, its keys.
 
-    ``key_kinds`` tells keys apart that Python calls equal (1, True and 1.0); None if all of them are strings.
+    ``key_kinds`` distinguishes keys that Python calls equal (1, True and 1.0); None if all keys are strings.
     """
 
     kind: type
@@ -51,7 +51,7 @@ Token: TypeAlias = Container | None
 
 @final
 class Structure:
-    """What remains of a tree when its leaves are taken out; equal for trees that nest alike.
+    """A tree without its leaves; equal for trees of the same nesting.
 
     >>> from weft.tree import flatten
     >>> leaves, structure = flatten({"weight": 1, "bias": [2, 3]})
@@ -85,7 +85,7 @@ class Structure:
 
     @property
     def num_containers(self) -> int:
-        """How many lists, tuples and dicts there are, the tree itself included."""
+        """The number of lists, tuples and dicts, including the root."""
         return len(self._tokens) - self.num_leaves
 
     def __repr__(self) -> str:
@@ -121,9 +121,9 @@ class Structure:
     def unflatten_into(self, tree: Any, leaves: Iterable[Any]) -> Any:
         """Write ``leaves`` into the lists and dicts of ``tree`` so that it has this structure; return it.
 
-        Containers that stand where this structure has one of the same kind are changed and used again, others are
-        made. Tuples cannot be changed: a new one is made where a leaf in it is another object, so the
-        result is ``tree`` itself unless ``tree`` is a tuple or a leaf.
+        Containers of ``tree`` at positions where this structure has one of the same kind are changed and reused; others
+        are made. Tuples cannot be changed, so a new tuple is made if one of its leaves is replaced by another object.
+        The result is ``tree`` itself unless ``tree`` is a tuple or a leaf.
 
         >>> from weft.tree import flatten
         >>> state = [{"step": 1}]
@@ -139,14 +139,14 @@ class Structure:
         return result
 
     def contents_into(self, tree: Any, leaves: Iterable[Any]) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Return what `unflatten_into` returns, and the containers of ``tree`` with what it puts into them, without
-        doing so."""
+        """Return what `unflatten_into` would return, and the containers of ``tree`` with the contents that it would
+        write into them."""
         contents: list[tuple[Any, Any]] = []
         return self.rebuilt(tree, leaves, lambda token, old, new: _rebuild(token, old, new, contents)), contents
 
     def rebuilt(self, tree: Any, leaves: Iterable[Any], make: Callable[[Container, Any, list[Any]], Any]) -> Any:
-        """Return a tree of this structure whose containers are ``make(token, old, children)``: ``old`` is what ``tree``
-        has in the place, or `MISSING`. What is in a container is made before it."""
+        """Return a tree of this structure whose containers are ``make(token, old, children)``: ``old`` is the node of
+        ``tree`` at that position, or `MISSING`. The children are made before the container."""
         remaining = iter(self._checked(leaves))
         built: list[Any] = []
         for token, old in zip(self._tokens, self._beside(tree), strict=True):
@@ -158,10 +158,10 @@ class Structure:
         return built[0]
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """Return what ``tree`` has where this structure has leaves; these may be containers.
+        """Return the nodes of ``tree`` at the positions of this structure's leaves; they may be containers.
 
-        Keys are looked up by name, and lists and tuples stand for each other. What ``tree`` has
-        in addition (more keys, more elements) is ignored.
+        Keys are looked up by name, and lists and tuples are interchangeable. Additional keys and elements of ``tree``
+        are ignored.
 
         Raises:
             ValueError: ``tree`` lacks a position of this structure; the message names it.
@@ -214,8 +214,8 @@ class Structure:
         return [node for token, node in zip(self._tokens, self._beside(tree), strict=True) if token is None]
 
     def entries(self, tree: Any) -> list[tuple[Any, Any, Any]]:
-        """Return the containers of ``tree``, which has this structure, with their keys or indices and what they have
-        there. What is in a container comes before it, from left to right.
+        """Return the entries of all containers of ``tree``, which has this structure: container, key or index, and
+        value. Entries of inner containers come first, from left to right.
 
         >>> from weft.tree import flatten
         >>> tree = {"a": [5], "b": 6}
@@ -236,8 +236,8 @@ class Structure:
         return found
 
     def containers(self, tree: Any) -> list[tuple[tuple[Any, ...], Any]]:
-        """Return the containers of ``tree``, which has this structure, tuples too, each with the indices and dict keys
-        that lead to it. What is in a container comes after it, from the last to the first.
+        """Return the containers of ``tree``, which has this structure, each with the indices and dict keys that lead to
+        it. Inner containers come after outer ones, from the last to the first.
 
         >>> from weft.tree import flatten
         >>> tree = {"a": [5], "b": 6}
@@ -255,7 +255,7 @@ class Structure:
         return leaves
 
     def _beside(self, tree: Any) -> list[Any]:
-        """Return, for each token, what ``tree`` has in its position, or `MISSING`."""
+        """Return, for each token, the node of ``tree`` at its position, or `MISSING`."""
         found: list[Any] = []
         pending = [tree]
         for token in reversed(self._tokens):
@@ -267,7 +267,7 @@ class Structure:
         return found
 
     def _origins(self) -> list[tuple[int, Any]]:
-        """Return, for each token, the index of its container's token and its key there."""
+        """Return, for each token, the index of its container's token and its key in that container."""
         origins: list[tuple[int, Any]] = []
         pending: list[tuple[int, Any]] = [(-1, None)]
         for index in range(len(self._tokens) - 1, -1, -1):
@@ -281,13 +281,13 @@ class Structure:
 
 
 def broadcast_prefix(prefix: Any, structure: Structure, name: str = "prefix") -> list[Any]:
-    """Return one value per leaf of ``structure``: a leaf of ``prefix`` counts for all that stands in its place.
+    """Return one value per leaf of ``structure``: a leaf of ``prefix`` is repeated for all leaves below its position.
 
-    ``name`` is what the user calls ``prefix``, for messages.
+    ``name`` is the name of ``prefix`` in messages.
 
     Raises:
-        ValueError: ``prefix`` has a container that ``structure`` has not, or one with another
-            number of elements or other keys.
+        ValueError: ``prefix`` has a container where ``structure`` has none, or one with another number of elements or
+            other keys.
 
     >>> from weft.tree import flatten
     >>> broadcast_prefix((0, {"w": 1, "b": None}), flatten(([5, 6], {"b": 7, "w": 8}))[1])
@@ -324,7 +324,7 @@ def build(token: Container, children: list[Any]) -> Any:
 
 
 def _rebuild(token: Container, old: Any, children: list[Any], contents: list[tuple[Any, Any]]) -> Any:
-    """``old`` if it can have these children, which are noted in ``contents``, else another container."""
+    """``old`` if it can hold these children (its new contents are added to ``contents``), else another container."""
     if token.keys is not None and isinstance(old, dict):
         contents.append((old, dict(zip(token.keys, children, strict=True))))
         return old
@@ -338,7 +338,8 @@ def _rebuild(token: Container, old: Any, children: list[Any], contents: list[tup
 
 
 def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
-    """Functions with their arguments: calling them in order gives a list or dict the content of another one."""
+    """Functions with arguments; calling them in order replaces the contents of a list or dict by those of another
+    one."""
     if isinstance(container, dict):
         clearing = [] if list(container) == list(content) else [(dict.clear, container)]
         return [*clearing, (dict.update, container, content)]
@@ -346,7 +347,7 @@ def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
 
 
 def _children_for(token: Container, node: Any) -> Sequence[Any] | None:
-    """Return what ``node`` has at the positions of ``token``, or None if it lacks one."""
+    """Return the entries of ``node`` at the positions of ``token``, or None if it lacks one."""
     if token.keys is not None:
         if isinstance(node, dict) and all(key in node for key in token.keys):
             return [node[key] for key in token.keys]
@@ -357,7 +358,7 @@ def _children_for(token: Container, node: Any) -> Sequence[Any] | None:
 
 
 def _beside(token: Container, node: Any) -> Sequence[Any]:
-    """What ``node`` has at the positions of ``token``, with `MISSING` where it lacks one."""
+    """The entries of ``node`` at the positions of ``token``, with `MISSING` for those it lacks."""
     arity = token.arity
     if token.keys is not None:
         if isinstance(node, dict):

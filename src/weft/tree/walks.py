@@ -1,4 +1,4 @@
-"""Walks over nested containers: taken apart, built from the top down, listed, searched for cycles."""
+"""Walks over nested containers: flattening, building from the top down, listing, and finding cycles."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = [
 
 IsLeaf: TypeAlias = Callable[[Any], bool]
 
-# What `unfold` fills a container with: None for a leaf, else what the container is made from, and its entries in order,
-# each a key (which lists ignore), a leaf or an empty container, and what this is filled with.
+# How `unfold` fills a container: None for a leaf, else the object from which the container is made, and its entries in
+# order: a key (which lists ignore), a leaf or an empty container, and how the latter is filled.
 Filling: TypeAlias = tuple[Any, Iterator[tuple[Any, Any, Any]]] | None
 
 
 class EndlessTree(ValueError):
-    """A container holds itself, so that a walk over it would never end."""
+    """A container contains itself, so that a walk over it would never end."""
 
 
 _LEAF = Structure((None,), 1)
-# Most calls have a few arrays as arguments: tokens of short tuples and lists are made once.
+# Most calls have a few arrays as arguments, so the tokens of short tuples and lists are made once.
 _SHORT = 32
 _SHORT_TOKENS: dict[type, tuple[Container, ...]] = {
     kind: tuple(Container(kind, n, None) for n in range(_SHORT)) for kind in (tuple, list)
@@ -46,11 +46,11 @@ _FLAT: dict[type, tuple[Structure, ...]] = {
 def flatten(tree: Any, is_leaf: IsLeaf | None = None, objects: list[Any] | None = None) -> tuple[list[Any], Structure]:
     """Return the leaves of ``tree`` from left to right, and its structure.
 
-    ``is_leaf(node)`` may say of a container that it is to be a leaf. Containers of subclasses of dict and list, which
+    ``is_leaf(node)`` may declare a container to be a leaf. Containers whose class is a subclass of dict or list, which
     may have attributes besides their children, are added to ``objects``.
 
     Raises:
-        ValueError: a container holds itself.
+        ValueError: a container contains itself.
 
     >>> flatten((1, [2, None], {}))
     ([1, 2, None], (*, [*, *], {}))
@@ -108,7 +108,7 @@ def _flatten_nested(tree: Any, is_leaf: IsLeaf | None, objects: list[Any] | None
 
 
 def leaves_of(tree: Any) -> list[Any]:
-    """The leaves of ``tree`` from left to right, as `flatten` gives them, in a third of its time.
+    """The leaves of ``tree`` from left to right, as `flatten` returns them, in a third of its time.
 
     >>> leaves_of((1, [2, None], {}))
     [1, 2, None]
@@ -133,7 +133,7 @@ _STRINGS = frozenset({str})
 
 
 def _kind_of_key(key: Any) -> Any:
-    """What tells a key of a dict from others that are equal to it: its type; of a tuple also what is in it."""
+    """What distinguishes a dict's key from equal ones: its type and, for a tuple, those of its elements."""
     kinds: list[Any] = []
     pending = [key]
     while pending:
@@ -164,7 +164,7 @@ def _endless(container: Any) -> EndlessTree:
 
 
 def cycle_of(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[Any, ...] | None:
-    """Return the indices and dict keys that lead to a container which is inside of itself, or None.
+    """Return the indices and dict keys that lead to a container inside of itself, or None.
 
     >>> tree = {"a": [1, 2]}
     >>> tree["a"].append(tree)
@@ -192,14 +192,14 @@ def cycle_of(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[Any, ...] | None
 
 
 def _items(node: Any, is_leaf: IsLeaf | None) -> Iterable[tuple[Any, Any]]:
-    """The keys or indices of a container with what it has there; nothing for a leaf."""
+    """The keys or indices of a container with its entries; nothing for a leaf."""
     if not isinstance(node, CONTAINERS) or (is_leaf is not None and is_leaf(node)):
         return ()
     return items(node)
 
 
 def items(container: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[tuple[Any, Any]]:
-    """The keys or indices of a container with what it has there.
+    """The keys or indices of a container with its entries.
 
     >>> list(items(["a", "b"]))
     [(0, 'a'), (1, 'b')]
@@ -208,14 +208,14 @@ def items(container: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[t
 
 
 def mutable_containers(tree: Any) -> list[Any]:
-    """Return the dicts and lists in ``tree``, each once however often it occurs, as a walk meets them that visits the
-    last child of a container first.
+    """Return the dicts and lists in ``tree``, each once even if it occurs several times, in the order of a walk that
+    visits the last child of a container first.
 
     >>> shared = [1]
     >>> mutable_containers(({"a": shared}, shared))
     [[1], {'a': [1]}]
     """
-    # Calls of compiled functions do this: making a `Structure`, with its keys and order, takes five times as long.
+    # Calls of compiled functions use this: making a `Structure`, with keys and order, would take five times as long.
     found: dict[int, Any] = {}
     pending = [tree]
     while pending:
@@ -232,13 +232,13 @@ def mutable_containers(tree: Any) -> list[Any]:
 
 
 def descend(pending: list[Any], is_leaf: IsLeaf | None = None) -> Iterator[Any]:
-    """Take what is in the list ``pending``, the last first, until nothing is left.
+    """Take entries from the list ``pending``, the last first, until it is empty.
 
-    Who walks over several trees at once begins with a tuple of them, and appends one for each container that is found
-    inside and is to be entered. Leaves of the first tree, as for `flatten`, are not entered.
+    To walk over several trees at once, begin with a tuple of them, and append a tuple for each container inside that is
+    to be entered. Leaves of the first tree, as in `flatten`, are not entered.
 
     Raises:
-        EndlessTree: a container of the first tree holds itself.
+        EndlessTree: a container of the first tree contains itself.
 
     >>> pending = [({"a": [5], "b": 6}, {"a": [7]})]
     >>> for mine, other in descend(pending):
@@ -259,7 +259,7 @@ def descend(pending: list[Any], is_leaf: IsLeaf | None = None) -> Iterator[Any]:
 
 @final
 class Unfinished(list[Any]):
-    """An empty list for `unfold` to fill, and what is then made of it, such as a tuple."""
+    """An empty list for `unfold` to fill, and the function that then converts it, for example to a tuple."""
 
     __slots__ = ("make",)
 
@@ -274,12 +274,12 @@ _DEEP = 500
 def unfold(tree: Any, filling: Filling) -> Any:
     """Return a tree that is built from the top down.
 
-    ``tree`` is a leaf, or an empty dict, list or `Unfinished`. ``filling`` is None for a leaf; else what the container
-    is made from, and an iterator of its entries: a key (which lists ignore), and a tree with its filling. An entry is
-    finished before the next one is asked for.
+    ``tree`` is a leaf, or an empty dict, list or `Unfinished`. ``filling`` is None for a leaf; else the object from
+    which the container is made, and an iterator of its entries: a key (which lists ignore), and a tree with its
+    filling. An entry is finished before the next one is taken from the iterator.
 
     Raises:
-        EndlessTree: a container is made from something that a container around it is made from, too.
+        EndlessTree: a container is made from an object from which a container around it is made.
 
     >>> def halves(number):
     ...     return (number, None) if number < 2 else ([], (None, ((None, *halves(part)) for part in (number // 2, 1))))
@@ -316,7 +316,7 @@ def unfold(tree: Any, filling: Filling) -> Any:
 
 
 def _refuse_repeated(sources: list[Any]) -> None:
-    """Raise if one of the containers, each of which is inside of the one before, comes twice."""
+    """Raise if one of the objects, each of which is inside of the one before, occurs twice."""
     seen: set[int] = set()
     for source in sources:
         if id(source) in seen:

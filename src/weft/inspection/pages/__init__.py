@@ -1,1 +1,1 @@
-"""Pages in HTML that show an explanation, a profile or a model: one file each, which loads nothing else."""
+"""HTML pages that show an explanation, a profile or a model: one file each, which loads nothing else."""

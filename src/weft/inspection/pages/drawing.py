@@ -1,4 +1,4 @@
-"""Graphs as data for a page: boxes with lines of text, where they are, and arrows between them."""
+"""Graphs as data for a page: boxes with lines of text and positions, and arrows between them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from weft.inspection.pages.layout import layered
 
 LIMIT = 3000
-"""A graph of more boxes is not drawn: nobody could find anything in it."""
+"""A graph with more boxes is not drawn, because it would be unreadable."""
 
 _CHARACTER, _LINE, _MARGIN = 7, 15, 8
-"""Width and height of text, and the room around it, in pixels."""
+"""Width and height of text, and the space around it, in pixels."""
 _WIDEST = 36
-"""In characters; the whole text is shown where the box is chosen."""
+"""The most characters of a line in a box; the whole text is shown when the box is selected."""
 
 
 class Part(NamedTuple):
-    """A box: its lines, a kind that decides on its colour, and the number of its details, if there are any."""
+    """A box: its lines, a kind that determines its colour, and the number of its details, if it has any."""
 
     lines: Sequence[str]
     kind: str
@@ -25,7 +25,7 @@ class Part(NamedTuple):
 
 
 def drawn(title: str, parts: Sequence[Part], arrows: Sequence[tuple[int, int]]) -> dict[str, Any]:
-    """A graph for a page; an arrow leads from a part to a later one."""
+    """A graph for a page; arrows lead from a part to a later one."""
     if len(parts) > LIMIT:
         return {"title": title, "boxes": [], "arrows": [], "note": f"{len(parts):,} boxes are too many to be drawn."}
     shown = [[_clipped(line) for line in part.lines] for part in parts]

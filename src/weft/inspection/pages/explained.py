@@ -1,4 +1,4 @@
-"""An explanation as a page: its steps, the graph as it was traced and as it runs, and the memory of temporaries."""
+"""The page of an explanation: steps, the graph as traced and as it runs, and the memory of temporaries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def explanation_data(
     explanation: Explanation, segments: Sequence[ExplainedSegment], names: dict[Node, str], outputs: Sequence[Node]
 ) -> dict[str, Any]:
-    """What the page of an explanation shows; arguments have ``names``, and ``outputs`` were traced."""
+    """The data of an explanation's page; arguments have ``names``, and ``outputs`` are those of the trace."""
     described = [(record, segment) for segment in segments for record in segment.description.records]
     return {
         "title": explanation.title,
@@ -82,13 +82,13 @@ def _detail(number: int, step: ExplainedStep, graph: dict[str, Any]) -> dict[str
 
 
 def _operations_graph(record: StepRecord, segment: ExplainedSegment) -> dict[str, Any]:
-    """The operations of one step."""
+    """The operations of one step, as a graph."""
     numbers = {node: number for number, node in enumerate(record.nodes)}
     written = {one.node for one in record.written}
     parts = []
     for node in record.nodes:
         if p.is_constant(node):
-            # The plan serves other numbers too: it names one by its place among those of the program.
+            # A plan serves all values of numbers: it refers to one by its position among the numbers of the program.
             parts.append(Part([number_text(segment.program.constants[node.params[0]], node)], "constant"))
         else:
             parts.append(Part(label_of(node).splitlines(), "result" if node in written else "operation"))
@@ -129,7 +129,7 @@ def _run_graph(segments: Sequence[ExplainedSegment]) -> dict[str, Any]:
 def _read_by(
     node: Node, listed: Container[Node], description: Description, own: Container[Node] = ()
 ) -> Iterator[Node]:
-    """The nodes among those ``listed`` that a node reads, also through views, and not through ``own`` nodes."""
+    """The nodes in ``listed`` that a node reads, directly or through views, but not through ``own`` nodes."""
     waiting, seen = [node], {node}
     while waiting:
         reader = waiting.pop()
@@ -145,7 +145,7 @@ def _read_by(
 
 
 def _traced_graph(names: dict[Node, str], outputs: Sequence[Node]) -> dict[str, Any]:
-    """A box for each operation that was traced."""
+    """A box for each traced operation."""
     results = set(outputs)
     order = reachable(outputs)
     numbers = {node: number for number, node in enumerate(order)}
@@ -161,7 +161,7 @@ def _traced_graph(names: dict[Node, str], outputs: Sequence[Node]) -> dict[str, 
 
 
 def _memory(segments: Sequence[ExplainedSegment]) -> Iterator[dict[str, Any]]:
-    """The memory of temporaries: which bytes of it belong to which value in which steps."""
+    """The memory of temporaries: which bytes belong to which value during which steps."""
     first = 0
     for number, segment in enumerate(segments):
         temporaries, count = segment.description.temporaries, segment.plan.steps.count

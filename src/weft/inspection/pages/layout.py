@@ -1,4 +1,4 @@
-"""Where the boxes of a graph are drawn: in layers, so that all arrows lead down.
+"""The layout of graphs: boxes in layers, so that all arrows lead down.
 
 The steps are those of Sugiyama, Tagawa and Toda (Methods for visual understanding of hierarchical system structures,
 IEEE Transactions on Systems, Man, and Cybernetics 11, 1981): layers, an order within each that crosses few arrows, and
@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 SWEEPS = 6
 GAP, LAYER_GAP = 18, 34
-"""Between neighbours, and between layers, in pixels."""
+"""The distances between neighbours and between layers, in pixels."""
 
 
 class Corner(NamedTuple):
-    """The corner of a box at the top and left."""
+    """The top left corner of a box."""
 
     x: float
     y: float
 
 
 def layered(sizes: Sequence[tuple[float, float]], arrows: Sequence[tuple[int, int]]) -> list[Corner]:
-    """Where boxes of these widths and heights are. An arrow leads from a box to one with a greater number."""
+    """The positions of boxes with these widths and heights. Arrows lead from a box to one with a greater number."""
     above: list[list[int]] = [[] for _ in sizes]
     below: list[list[int]] = [[] for _ in sizes]
     for source, target in dict.fromkeys(arrows):
@@ -42,7 +42,8 @@ def layered(sizes: Sequence[tuple[float, float]], arrows: Sequence[tuple[int, in
 
 
 def _layers(above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Each box is right above the first that it leads to, and the last ones right below the last that leads to them."""
+    """Each box is in the layer above the highest box that it leads to; boxes that lead to none are in the layer below
+    the lowest box that leads to them."""
     depth = [0] * len(above)
     for box, sources in enumerate(above):
         depth[box] = max([depth[source] + 1 for source in sources], default=0)
@@ -58,7 +59,7 @@ def _layers(above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> l
 def _ordered(
     layers: list[list[int]], above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """The layers, each in the order of the mean positions of neighbours in the layers around it."""
+    """The layers, each ordered by the mean positions of neighbours in adjacent layers."""
     position = [0.0] * len(above)
 
     def arrange(layer: Sequence[int]) -> None:
@@ -81,7 +82,7 @@ def _centers(
     above: Sequence[Sequence[int]],
     below: Sequence[Sequence[int]],
 ) -> list[float]:
-    """The middle of each box: near those of its neighbours, as far as the boxes of its layer leave room."""
+    """The centre of each box: near those of its neighbours, as far as the other boxes of its layer allow."""
     centers = [0.0] * len(widths)
     for layer in layers:
         _spread(layer, centers, widths)
@@ -95,7 +96,7 @@ def _centers(
 
 
 def _spread(layer: Sequence[int], centers: list[float], widths: Sequence[float]) -> None:
-    """Move the boxes of a layer apart, in their order, with the mean of the centers unchanged."""
+    """Move the boxes of a layer apart, without changing their order and the mean of their centres."""
     wanted = sum([centers[box] for box in layer])
     right = float("-inf")
     for box in layer:

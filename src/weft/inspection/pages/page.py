@@ -1,4 +1,4 @@
-"""A page: data, a style and a script in one file of HTML, which needs nothing else and no network."""
+"""A page: data, a style and a script in one HTML file that needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from importlib import resources
 from typing import Any
 
 _FRAME_HEIGHT = 640
-"""Of a page in a notebook, in pixels."""
+"""The height of a page in a notebook, in pixels."""
 
 
 def page_text(data: dict[str, Any]) -> str:
     """The page that shows ``data``: a ``title``, ``facts``, ``views``, which are tabs, and ``details`` of what can be
-    chosen. ``page.js`` says what each kind of view has."""
-    # In a script element `<` could end it. In JSON it occurs in strings alone, where it can be written in another way.
+    selected. ``page.js`` describes the kinds of views."""
+    # `<` could end the script element. In JSON it occurs only in strings, where it can be escaped.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return "\n".join(
         [
@@ -42,7 +42,7 @@ _SCRIPTS = ("elements.js", "graph.js", "memory.js", "timeline.js", "page.js")
 
 
 def notebook_text(page: str) -> str:
-    """A page as a part of a notebook: in a frame, so that neither changes the other's style."""
+    """A page as a part of a notebook: in a frame, so that the styles of page and notebook do not affect each other."""
     return (
         f'<iframe sandbox="allow-scripts" style="width:100%;height:{_FRAME_HEIGHT}px;border:0" '
         f'srcdoc="{html.escape(page)}"></iframe>'

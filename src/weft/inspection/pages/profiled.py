@@ -1,4 +1,4 @@
-"""A profile as a page: kernels by the time that they took, and what ran when, on each stream and thread."""
+"""The page of a profile: kernels by the time that they took, and what ran when, on each stream and thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from weft.inspection.profile import KernelTotal, Profile
 
 SPAN_LIMIT = 100_000
-"""So many spans are on a page; beyond it the shortest are left out."""
+"""A page has at most this many spans; if there are more, the shortest are left out."""
 SHOWN_PLACES = 5
 
 
 def profile_data(
     profile: Profile, begin: int, entries: Sequence[TimelineEntry], kernels: Sequence[KernelTotal]
 ) -> dict[str, Any]:
-    """What the page of a profile shows. Events count from ``begin``, and their records belong to ``kernels``."""
+    """The data of a profile's page. Events are relative to ``begin``, and their records belong to ``kernels``."""
     return {
         "title": f"profile of {duration_text(profile.seconds)}",
         "facts": list(_facts(profile, kernels)),

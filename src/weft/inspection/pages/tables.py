@@ -1,4 +1,4 @@
-"""Tables, and what is shown of one thing that was chosen, as data for a page."""
+"""Tables, and details of what is selected, as data for a page."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ def column(
     texts: Sequence[str] | None = None,
     bar: bool = False,
 ) -> dict[str, Any]:
-    """A column: numbers as ``text`` says them, with a ``bar`` behind each in proportion to it; or ``texts``."""
+    """A column: numbers formatted by ``text``, optionally with a ``bar`` behind each in proportion to it; or
+    ``texts``."""
     numbers = None if values is None else list(values)
     shown = list(texts or ()) if numbers is None else [text(number) for number in numbers]
     return {"title": title, "values": numbers, "texts": shown, "bar": bar}
 
 
 def table_view(title: str, columns: Sequence[dict[str, Any]], details: Iterable[int | None]) -> dict[str, Any]:
-    """A table, whose rows have ``details`` of these numbers."""
+    """A table; ``details`` are the numbers of the details of its rows."""
     return {"kind": "table", "title": title, "columns": list(columns), "details": list(details)}
 
 
 def detail(
     title: str, facts: Sequence[tuple[str, str]], text: str = "", graph: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What is shown of one thing: facts by name, a text as it is, a graph."""
+    """The details of something that can be selected: facts by name, a text, a graph."""
     return {"title": title, "facts": [list(fact) for fact in facts], "text": text, "graph": graph}
