@@ -1,4 +1,4 @@
-"""Measures Weft beside its peers and prints two tables: medians, and which budgets they keep."""
+"""Measures Weft and its peers and prints two tables: medians, and which budgets are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tasks import TASKS, Task
 
 TASKS_OF = {"cpu": TASKS, "gpu": GPU_TASKS}
 
-BUSY_LOAD = 0.7  # processes that run or want to
+BUSY_LOAD = 0.7  # processes that run or are ready to run
 
 
 def available_cores() -> int:
@@ -31,7 +31,7 @@ def available_cores() -> int:
 
 
 def matching_tasks(pattern: str) -> list[Task]:
-    """The tasks, on any device, whose name fits a shell pattern."""
+    """The tasks, on any device, whose names match a shell pattern."""
     found = [task for task in chain(*TASKS_OF.values()) if fnmatchcase(task.name, pattern)]
     if not found:
         raise argparse.ArgumentTypeError(f"there is no task {pattern}; --help lists them")
@@ -61,9 +61,9 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs what the command line asks for; 1 if Weft itself gave no time for something."""
+    """Runs what the command line asks for; returns 1 if Weft gave no time for a task."""
     options = parse()
-    os.environ["BENCH_DEVICE"] = options.device  # the processes of peers read it
+    os.environ["BENCH_DEVICE"] = options.device  # read by the processes of peers
     busy = os.getloadavg()[0] > BUSY_LOAD
     tasks = [task for task in TASKS_OF[options.device] if options.tasks is None or task in chain(*options.tasks)]
     wanted = options.peers or PEERS_OF[options.device]
@@ -102,7 +102,8 @@ def main() -> int:
 def as_json(
     machine: str, tasks: list[Task], results: report.Results, verdicts: list[report.Verdict]
 ) -> dict[str, object]:
-    """The medians and the budgets for other programs; a limit and its measure are in seconds, or ratios to a peer."""
+    """The medians and the budgets for other programs; limits and measured amounts are in seconds, or ratios to a
+    peer."""
     return {
         "machine": machine,
         "medians": {

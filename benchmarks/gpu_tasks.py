@@ -1,4 +1,4 @@
-"""What is measured on a GPU: `make bench ARGS="--device gpu"`."""
+"""The tasks that are measured on a GPU: `make bench ARGS="--device gpu"`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LONG, SQUARE = (100_000_000,), (10_000, 10_000)
 GPT = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "batch": 8, "half": True, "fused": True}
 TOKENS = {"layers": 12, "width": 768, "heads": 12, "context": 1024, "batch": 1, "half": True}
 ROW_BUDGET, GRADIENT_BUDGET = Limit(1.15, "copy"), Limit(1.15 * 3 / 2, "copy")  # a gradient reads two arrays
-READ_BUDGET = Limit(1.15 / 2, "copy")  # a sum writes next to nothing
+READ_BUDGET = Limit(1.15 / 2, "copy")  # a sum writes very little
 
 
 def of_rows(name: str, title: str, method: str, budget: Limit) -> list[Task]:
-    """An operation on rows of several widths, as many as make a quarter of a gigabyte."""
+    """An operation on rows of several widths, with a quarter of a gigabyte in total."""
     return [
         on_array(f"{name}-{width}", f"{title} of rows", method, (ELEMENTS // width, width), budget, *FASTEST)
         for width in WIDTHS
@@ -26,14 +26,14 @@ def of_rows(name: str, title: str, method: str, budget: Limit) -> list[Task]:
 
 
 def product(name: str, title: str, method: str, size: int) -> Task:
-    """A product of square matrices of bfloat16."""
+    """A product of square bfloat16 matrices."""
     is_converted = method == "converted_matmul"
     arguments: dict[str, Any] = {"shape": (size, size), "dtype": "bfloat16"} if is_converted else {"size": size}
     return Task(name, f"{title}, {size}x{size} bfloat16", method, arguments, budget=(Limit(1 / 0.95, "torch-eager"),))
 
 
 def decoding(bits: int) -> Task:
-    """One token by a GPT of 12 layers."""
+    """Generating one token with a GPT of 12 layers."""
     kind = f"{bits} bits" if bits else "bfloat16"
     return Task(f"decode-{bits or 16}", f"decoding a token, 12x768, {kind}", "decode", TOKENS | {"bits": bits})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
-CLEAR_PEAK = "5"  # to be written there; see proc(5)
+CLEAR_PEAK = "5"  # written to that file, it resets the peak; see proc(5)
 
 
 def _field(name: str) -> int:
@@ -25,7 +25,7 @@ def resident() -> int:
 
 
 def peak() -> int:
-    """The most bytes that were resident at once since the process began or `forget_peak`."""
+    """The most bytes that were resident at once since the process began or since `forget_peak`."""
     return _field("VmHWM")
 
 

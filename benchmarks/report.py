@@ -1,4 +1,4 @@
-"""The tables that a session ends with."""
+"""The tables that are printed at the end of a session."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Results = dict[str, dict[str, Measured]]
 
 
 def cpu_name() -> str:
-    """The processor as its maker calls it."""
+    """The processor's name."""
     if platform.system() == "Darwin":
         command = ["sysctl", "-n", "machdep.cpu.brand_string"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -32,7 +32,7 @@ def cpu_name() -> str:
 
 
 def gpu_name() -> str:
-    """The GPU as the driver calls it."""
+    """The GPU's name."""
     command = [sys.executable, "-c", "import weft.core as mx; print(mx.device_info(mx.gpu)['device_name'])"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "no GPU"
 
@@ -48,7 +48,7 @@ def describe_machine(peers: list[Peer], threads: int, device: str = "cpu") -> st
 
 
 def show_seconds(seconds: float) -> str:
-    """A duration with three digits and a unit that suits it."""
+    """A duration with three digits and a suitable unit."""
     for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
         if seconds * scale >= 1:
             return f"{seconds * scale:.3g} {unit}"
@@ -61,7 +61,7 @@ def show_amount(amount: float, task: Task) -> str:
 
 
 def cell(task: Task, results: dict[str, Measured], name: str) -> str:
-    """A peer's median, and how many times the reference's that is."""
+    """A peer's median, and its ratio to the reference's."""
     result = results.get(name)
     amount = result.median(task) if result else None
     if result is None or amount is None:
@@ -80,11 +80,11 @@ def table(tasks: list[Task], results: Results, names: list[str]) -> list[list[st
 
 @dataclass(frozen=True)
 class Verdict:
-    """A limit of a task and what became of it.
+    """A limit of a task, and whether it was kept.
 
     Attributes:
-        measured: What the reference took, in the terms of the limit; None if that or the peer's is not known.
-        reached: Whether the limit is kept; None if it cannot be said.
+        measured: What the reference took, in the unit of the limit; None if that or the peer's result is unknown.
+        reached: Whether the limit was kept; None if that is unknown.
     """
 
     task: Task
@@ -93,14 +93,14 @@ class Verdict:
     reached: bool | None
 
     def show(self, amount: float | None) -> str:
-        """The limit or what was measured, in words."""
+        """The limit or the measured amount as text."""
         if amount is None:
             return "-" if self.reached is None else "failed"
         return f"{amount:.3g} x {self.limit.peer}" if self.limit.peer else show_amount(amount, self.task)
 
 
 def verdict(task: Task, limit: Limit, results: dict[str, Measured]) -> Verdict:
-    """What became of a limit; a task at which the reference failed has reached none."""
+    """Whether a limit was kept; if the reference failed at a task, its limits were not."""
     amounts = {name: result.median(task) for name, result in results.items()}
     amount, compared = amounts.get(REFERENCE), amounts.get(limit.peer) if limit.peer else 1.0
     if amount is None or compared is None:
@@ -131,7 +131,7 @@ def as_markdown(rows: list[list[str]]) -> str:
 
 
 def remarks(tasks: list[Task], results: Results, peers: list[Peer]) -> list[str]:
-    """What a reader must know besides: missing peers, failures, and results that differ."""
+    """Remarks below the tables: missing peers, failures, and results that differ."""
     lines = [f"{peer.name} is missing: {peer.missing}" for peer in peers if peer.missing]
     for task in tasks:
         for name, result in results[task.name].items():
@@ -142,7 +142,7 @@ def remarks(tasks: list[Task], results: Results, peers: list[Peer]) -> list[str]
 
 
 def differences(task: Task, results: dict[str, Measured]) -> list[str]:
-    """Peers whose result is not that of the first peer: they did not do the same work."""
+    """Peers whose result differs from that of the first peer, so that they did not do the same work."""
     values = {n: r.fingerprint for n, r in results.items() if PEERS[n].computes and r.fingerprint is not None}
     if not values:
         return []

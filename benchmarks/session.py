@@ -1,4 +1,4 @@
-"""Asks the peers in turns, so that whatever disturbs the machine disturbs all of them."""
+"""Measures the peers in turns, so that disturbances of the machine affect all of them."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from .peers import PEERS
 from .tasks import Kind, Task
 
 ROOT = Path(__file__).resolve().parent.parent
-PAUSE = 0.05  # seconds between peers, in which the thread pool of the last one falls asleep
+PAUSE = 0.05  # seconds between peers, in which the previous peer's pool of threads goes to sleep
 LONGEST_ANSWER = 300.0  # seconds
 LONGEST_END = 10.0  # seconds
 FRESH_SAMPLES = 3
-PATIENCE = 5.0  # seconds of one task after which a peer is not asked for another sample
-# Where the peers look for a folder that outlives the process. (MLX keeps what it compiled below TMPDIR.)
+PATIENCE = 5.0  # seconds spent on one task after which a peer gives no further sample
+# Variables for folders that outlive the process, in which peers cache. (MLX caches below TMPDIR.)
 CACHE_VARIABLES = ("HOME", "XDG_CACHE_HOME", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
-# Peers compile, and Python keeps the byte code of what is imported, as for a package that pip has installed.
+# Variables that are removed: peers must compile, and Python must cache byte code, as for packages installed by pip.
 UNWANTED_VARIABLES = ("WEFT_DISABLE_COMPILE", "PYTHONDONTWRITEBYTECODE")
-# Arrays of a task's size that a peer may hold at once: input, output, and what eager code leaves between.
+# How many arrays of a task's size a peer may hold at once: input, output, and intermediate results of eager code.
 ARRAYS_HELD = 4
 IMPORT = "import time; start = time.perf_counter(); import {}; print(time.perf_counter() - start)"
 
 
 @dataclass
 class Measured:
-    """What a peer gave for a task: samples (in the task's unit), or the reason why there are none."""
+    """A peer's results for a task: samples (in the task's unit), or the reason why there are none."""
 
     samples: list[float] = field(default_factory=list)
     reason: str = ""
     fingerprint: float | None = None
-    spent: float = 0.0  # seconds that the samples took altogether, with what is around them
+    spent: float = 0.0  # seconds for all samples, including what is around them
 
     def median(self, task: Task) -> float | None:
-        """The median of what the task's title says."""
+        """The median, for the amount of work that the task's title says."""
         return median(self.samples) / task.repeats if self.samples else None
 
     @property
     def wants_more(self) -> bool:
-        """Whether another sample is possible, and not too expensive."""
+        """Whether another sample is possible and not too expensive."""
         return not self.reason and self.spent <= PATIENCE
 
     def collect(self, answer: dict[str, Any]) -> None:
-        """Adds a worker's samples, or says why there are none."""
+        """Adds a worker's samples, or the reason why there are none."""
         if answer.get("missing"):
             self.reason = "-"
         elif "error" in answer:
@@ -68,7 +68,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Peer:
-    """A framework with the interpreter that has it, or the reason why it is not measured."""
+    """A framework with the path of its interpreter, or the reason why it is not measured."""
 
     name: str
     python: Path
@@ -77,7 +77,7 @@ class Peer:
 
 
 def environment(name: str, threads: int, cache: Path | None = None) -> dict[str, str]:
-    """The variables of a peer's process: the same number of threads for all, and its caches on disk."""
+    """The environment of a peer's process: the same number of threads for all, and folders for caches."""
     variables = {key: value for key, value in os.environ.items() if key not in UNWANTED_VARIABLES}
     for variable in ("WEFT", "OMP", "OPENBLAS", "MKL"):
         variables[f"{variable}_NUM_THREADS"] = str(threads)
@@ -96,8 +96,8 @@ def environment(name: str, threads: int, cache: Path | None = None) -> dict[str,
 
 
 def interpreter(name: str) -> Path:
-    """Where the interpreter of a peer should be: its own environment, or this one. For a GPU that may be one that the
-    machine came with."""
+    """The path of a peer's interpreter: its own environment, or this one; for a GPU possibly one that came with the
+    machine."""
     own = ROOT / ".bench" / name.removesuffix("-eager") / "bin" / "python"
     on_gpu = os.environ.get("BENCH_DEVICE") == "gpu"
     if name in ("weft", "numpy", "copy") or (on_gpu and not own.exists()):
@@ -122,7 +122,7 @@ class Connection:
         self.hello = self._read()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request; a process that died or takes too long gives a reason."""
+        """The answer to a request; if the process died or takes too long, the answer is the reason."""
         if self.ended or self.process.stdin is None:
             return {"error": "its process has ended"}
         start = time.perf_counter()
@@ -135,11 +135,11 @@ class Connection:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended by itself."""
+        """Whether the process has ended without being told to."""
         return self.process.poll() is not None
 
     def close(self) -> None:
-        """Ends the process; it may finish what it does at its end, such as filling caches."""
+        """Ends the process, after it has finished what it does at its end, such as filling caches."""
         try:
             self.process.communicate(timeout=LONGEST_END)
         except subprocess.TimeoutExpired:
@@ -163,7 +163,7 @@ class Connection:
 
 @contextmanager
 def connection(name: str, threads: int, cache: Path | None = None) -> Iterator[Connection]:
-    """A worker that ends with the block."""
+    """A worker that is ended when the block ends."""
     worker = Connection(name, threads, cache)
     try:
         yield worker
@@ -172,13 +172,13 @@ def connection(name: str, threads: int, cache: Path | None = None) -> Iterator[C
 
 
 def find_peers(names: Sequence[str], threads: int) -> list[Peer]:
-    """Asks each peer whether it runs here, and in which version."""
+    """The peers, with their versions or the reasons why they do not run here."""
     with ThreadPoolExecutor(len(names)) as pool:
         return list(pool.map(partial(find_peer, threads=threads), names))
 
 
 def find_peer(name: str, threads: int) -> Peer:
-    """Asks a peer whether it runs here, and in which version."""
+    """A peer, with its version or the reason why it does not run here."""
     python = interpreter(name)
     if not python.exists():
         return Peer(name, python, missing="not installed (make bench-peers)")
@@ -188,7 +188,7 @@ def find_peer(name: str, threads: int) -> Peer:
 
 
 def free_memory() -> int | None:
-    """Bytes that processes may still use, where the system tells."""
+    """Bytes that processes can still use, where the system tells."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -202,10 +202,10 @@ class Session:
     Args:
         peers: Names of the peers that run here.
         threads: How many threads each of them gets.
-        rounds: How often each peer has its turn in each task.
+        rounds: How many turns each peer has in each task.
         budget: Seconds of one turn.
         tell: Called with a line about what is being measured.
-        most: No task begins after so many seconds.
+        most: No task begins after this many seconds.
     """
 
     def __init__(
@@ -221,8 +221,8 @@ class Session:
         self.end = time.monotonic() + most
 
     def run(self, tasks: list[Task]) -> dict[str, dict[str, Measured]]:
-        """Samples by task and peer; tasks in warm processes first, because these share their processes. Those are left
-        out for which there is no time."""
+        """Samples by task and peer. Tasks in warm processes come first, because they share their processes. Tasks for
+        which no time is left are omitted."""
         results: dict[str, dict[str, Measured]] = {}
         steady = [task for task in tasks if not task.fresh]
         if steady:
@@ -251,7 +251,7 @@ class Session:
             if worker.ended:
                 worker.close()
                 workers[name] = Connection(name, self.threads)
-        # Peers that compile for a GPU wait for the host most of the time: they do so together.
+        # Peers that compile for a GPU mostly wait for the host, so they run at the same time.
         at_once = max(len(workers), 1) if os.environ.get("BENCH_DEVICE") == "gpu" else 1
         with ThreadPoolExecutor(at_once) as pool:
             results = dict(zip(workers, pool.map(partial(self._prepare, task), workers.values()), strict=True))
@@ -299,30 +299,30 @@ class Session:
 
 
 class Caches:
-    """Folders in which peers keep what they have compiled, by peer and work."""
+    """Folders in which peers cache what they have compiled, by peer and work."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.latest: dict[tuple[str, str], Path] = {}
 
     def fresh(self, task: Task, name: str) -> Path:
-        """An empty folder, which will be the filled one of this work."""
+        """An empty folder; the work that uses it will fill it."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         self.latest[name, json.dumps(work_of(task))] = folder
         return folder
 
     def filled(self, task: Task, name: str) -> Path | None:
-        """The folder that an earlier process with this work has filled."""
+        """The folder that an earlier process has filled with this work."""
         return self.latest.get((name, json.dumps(work_of(task))))
 
 
 def work_of(task: Task) -> dict[str, Any]:
-    """How a worker is told which work it is."""
+    """The description of a task's work in a request."""
     return {"method": task.method, "arguments": task.arguments}
 
 
 def import_sample(name: str, threads: int) -> dict[str, Any]:
-    """The time that importing a peer takes in a process of its own."""
+    """The time that importing a peer takes in a new process."""
     module = PEERS[name].imports
     if not module:
         return {"missing": True}

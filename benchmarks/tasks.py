@@ -1,4 +1,4 @@
-"""What is measured, in no framework's terms, and what Weft may take for it."""
+"""The tasks that are measured, independently of any framework, and Weft's budgets for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FLOAT32_BYTES = 4
 
 
 class Kind(Enum):
-    """What one sample is."""
+    """The kinds of samples."""
 
     STEADY = "calls in a warm process"
     FIRST_CALL = "the first call in a fresh process, with empty caches on disk"
@@ -22,7 +22,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Limit:
-    """What Weft may take at most: seconds, or as many times what a peer takes in the same run."""
+    """The most that Weft may take: seconds, or a multiple of a peer's time in the same run."""
 
     most: float = 1.0
     peer: str = ""
@@ -33,14 +33,14 @@ class Task:
     """One row of the table.
 
     Attributes:
-        name: By which the command line chooses it.
-        title: How the table calls it.
+        name: Its name on the command line.
+        title: Its name in the table.
         method: The method of the peers that does it.
         arguments: Keyword arguments of that method.
-        kind: What one sample is.
+        kind: The kind of its samples.
         repeats: How many times one call of the work does what the title says.
-        memory: Bytes of the largest array, for tasks that not every machine can hold.
-        budget: All the limits that Weft has to keep.
+        memory: Bytes of the largest array, for tasks that do not fit every machine.
+        budget: All limits that Weft has to keep.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Task:
 
     @property
     def fresh(self) -> bool:
-        """Whether each sample needs a process of its own."""
+        """Whether each sample needs a new process."""
         return self.kind is not Kind.STEADY
 
     @property
     def unit(self) -> str:
-        """What a sample counts."""
+        """The unit of a sample."""
         return "bytes" if self.kind is Kind.MEMORY else "seconds"
 
 
@@ -85,7 +85,7 @@ def scan(method: str, shape: tuple[int, ...], axis: int, budget: tuple[Limit, ..
 
 
 def indexed(method: str, shape: tuple[int, ...], count: int) -> Task:
-    """Rows of one array (elements, if it has one axis) that are read or added to, at random."""
+    """Rows of one array (elements, if it has one axis) at random indices that are read or added to."""
     extents = "x".join(map(str, shape))
     title = f"{method}, {count} of {extents}"
     return Task(f"{method}-{extents}", title, method, {"shape": shape, "count": count})
@@ -109,7 +109,7 @@ def ordering(method: str, *shape: int) -> Task:
 
 
 def fourier(name: str, transform: str, *shape: int, **keywords: int) -> Task:
-    """A Fourier transform of an array of that shape, at best as fast as the fastest peer."""
+    """A Fourier transform of an array of that shape, with the time of the fastest peer as its limit."""
     title = f"{transform}{' of axis 0' if keywords else ''}, {'x'.join(map(str, shape))}"
     arguments = {"transform": transform, "shape": shape, **keywords}
     return Task(name, title, "fourier", arguments, budget=(*FASTEST, Limit(peer="numpy")))
@@ -124,7 +124,8 @@ def converted_matmul(dtype: str, *shape: int) -> Task:
 
 
 def product(left: tuple[int, ...], right: tuple[int, ...], transposed: bool = False) -> Task:
-    """A product of few rows or columns, or of many small matrices; of the transposed right ones, if so."""
+    """A product of few rows or columns, or of many small matrices; if ``transposed``, the right operand is
+    transposed."""
     extents = "-".join("x".join(map(str, shape)) for shape in (left, right)) + ("t" if transposed else "")
     title = f"matmul, {'x'.join(map(str, left))} times {'x'.join(map(str, right))}{' transposed' if transposed else ''}"
     arguments = {"left": left, "right": right, "transposed": transposed}
@@ -132,12 +133,12 @@ def product(left: tuple[int, ...], right: tuple[int, ...], transposed: bool = Fa
 
 
 def layer(array: tuple[int, ...], weights: tuple[int, ...], **geometry: int) -> dict[str, Any]:
-    """What describes a convolution: see `peers/convolutions.py`."""
+    """The arguments that describe a convolution: see `peers/convolutions.py`."""
     return {"array": array, "weights": weights, **geometry}
 
 
 def convolution(name: str, layer: dict[str, Any]) -> tuple[Task, Task]:
-    """A convolution, and the gradients of both its operands."""
+    """A convolution, and its gradients with respect to both operands."""
     array, weights = ("x".join(map(str, layer[operand])) for operand in ("array", "weights"))
     title = f"convolution of {array}, weights {weights}"
     return (
@@ -147,7 +148,8 @@ def convolution(name: str, layer: dict[str, Any]) -> tuple[Task, Task]:
 
 
 def quantized(rows: int, size: int, mode: str, bits: int) -> Task:
-    """Rows of bfloat16 times the transpose of a quantised square matrix; reading it is what one row waits for."""
+    """Rows of bfloat16 times the transpose of a quantised square matrix; for one row, reading the matrix takes most
+    time."""
     kind = mode if mode != "affine" else f"{bits} bits"
     arguments = {"rows": rows, "size": size, "mode": mode, "bits": bits}
     budget = (Limit(peer="mlx"), *([NEAR_COPY] if rows == 1 else []))
@@ -156,7 +158,7 @@ def quantized(rows: int, size: int, mode: str, bits: int) -> Task:
 
 
 def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
-    """One token by a GPT, with a cache of keys and values that is updated in place."""
+    """Generating one token with a GPT, with a cache of keys and values that is updated in place."""
     kind = "bfloat16" if half else "float32"
     arguments = {"half": half, "layers": layers, "width": width, "heads": heads, "context": 256, "batch": 1}
     title = f"decoding a token, {layers} layers of width {width}, {kind}"
@@ -166,7 +168,8 @@ def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
 def attention(
     name: str, title: str, queries: int, keys: int, heads: tuple[int, int, int], mask: str = ""
 ) -> list[Task]:
-    """Attention of batches of heads of a width, in float32 and bfloat16; of more than one query with gradients, too."""
+    """Attention in float32 and bfloat16, for ``heads``: batches, heads, features; with more than one query also
+    gradients."""
     found = []
     for dtype in ("float32", "bfloat16"):
         for gradients in (False, True) if queries > 1 else (False,):
@@ -179,7 +182,7 @@ def attention(
 
 
 def seconds(most: float | None) -> tuple[Limit, ...]:
-    """A budget of that many seconds, or none."""
+    """A budget of ``most`` seconds, or none."""
     return () if most is None else (Limit(most),)
 
 
@@ -201,8 +204,8 @@ def first_calls(
 
 
 def linear_algebra(function: str, size: int, count: int = 0) -> Task:
-    """A function of `mx.linalg` for one matrix, or for a stack of `count`; in small ones at best as fast as the fastest
-    peer where it is generated."""
+    """A function of `mx.linalg` for one matrix, or for a stack of `count`; where Weft generates the code, which it does
+    for small ones, the limit is the time of the fastest peer."""
     shape = (count, size, size) if count else (size, size)
     title = f"{function}, {'x'.join(map(str, shape))}"
     name = f"{function}-{size}" + ("-stack" if count else "")

@@ -1,7 +1,7 @@
 """The process in which one peer runs: `python -m benchmarks.worker PEER THREADS`.
 
-It reads one request a line from its input (JSON) and answers each with one line on its output. It
-needs NumPy and the peer's own packages, nothing else.
+It reads requests from its input, one JSON object per line, and answers each with one line on its output. It needs only
+NumPy and the peer's own packages.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from . import memory
 from .peers import DEVICE, PEERS, Work, make_peer
 
 WARM_UP_CALLS = 3
-# Seconds; faster work is called several times per sample. A GPU is waited for once in a sample.
+# Seconds. Work that takes less is called several times per sample. On a GPU, a sample waits once for all its calls.
 SHORTEST_SAMPLE = 2e-3 if DEVICE == "cpu" else 20e-3
 COMPARED = 1000  # elements of the result
-SMALL = (16,)  # a shape for which only the compiler takes memory
+SMALL = (16,)  # a shape so small that only the compiler needs memory
 MEMORY_CALLS = 2
 
 
 def set_affinity(threads: int) -> None:
-    """Leaves the process as many cores as it may have threads, for peers that count cores."""
+    """Restricts the process to as many cores as it may have threads, for peers that count cores."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
@@ -45,7 +45,7 @@ def fingerprint(result: Any) -> float:
 
 
 def version_of(package: str) -> str:
-    """The version of a package, also of one whose distribution has another name."""
+    """The version of a package, even if its distribution has another name."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -53,7 +53,7 @@ def version_of(package: str) -> str:
 
 
 class Worker:
-    """One peer, and the work that it has prepared."""
+    """One peer, and the work it has prepared."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.entry = PEERS[name]
@@ -62,12 +62,12 @@ class Worker:
         self.calls = 1
 
     def describe(self) -> dict[str, Any]:
-        """The versions that a reader of the table wants to know."""
+        """The versions to be printed with the tables."""
         package = self.entry.imports.partition(".")[0] or "numpy"
         return {"package": package, "version": version_of(package), "python": platform.python_version()}
 
     def prepare(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Makes data and work, warms up and finds out how many calls make a sample."""
+        """Makes data and work, warms up, and finds out how many calls a sample needs."""
         prepared = self._make(method, arguments)
         if prepared is None:
             return {"missing": True}
@@ -81,13 +81,13 @@ class Worker:
         return {"fingerprint": self._fingerprint(result)}
 
     def _finish(self, result: Any) -> Any:
-        """The result of work, computed."""
+        """The result of work, after it was computed."""
         if DEVICE != "cpu":
             self.peer.synchronize(result)
         return result
 
     def _seconds(self, work: Work) -> float:
-        """Time of one call, as the mean of some in a row."""
+        """The time of one call, as the mean of several in a row."""
         start = time.perf_counter()
         for _ in range(self.calls):
             result = work()
@@ -95,7 +95,7 @@ class Worker:
         return (time.perf_counter() - start) / self.calls
 
     def sample(self, budget: float) -> dict[str, Any]:
-        """Times of calls, as many as fit into `budget` seconds, and at least one."""
+        """Times of calls, as many as fit into `budget` seconds, but at least one."""
         assert self.work is not None, "sample before prepare"
         gc.disable()
         end = time.perf_counter() + budget
@@ -107,7 +107,7 @@ class Worker:
         return {"samples": times}
 
     def first(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The time of the first call; what comes before it (imports, data) does not count."""
+        """The time of the first call, without what comes before it (imports, data)."""
         work = self._make(method, arguments)
         if work is None:
             return {"missing": True}
@@ -116,9 +116,9 @@ class Worker:
         return {"samples": [time.perf_counter() - start], "fingerprint": self._fingerprint(result)}
 
     def memory(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The most memory that data and warm calls add, once the peer's compiler is loaded.
+        """The largest increase of memory by data and warm calls, after the peer's compiler was loaded.
 
-        The data belong to it, because some peers make them when they are used first.
+        Data are included because some peers make them on first use.
         """
         if not hasattr(self.peer, method):
             return {"missing": True}
@@ -135,7 +135,7 @@ class Worker:
         return {"samples": [memory.peak() - before], "fingerprint": self._fingerprint(result)}
 
     def release(self) -> dict[str, Any]:
-        """Lets go of the work and its data."""
+        """Releases the work and its data."""
         self.work = None
         gc.collect()
         return {}
@@ -149,7 +149,7 @@ class Worker:
 
 
 def answer(worker: Worker, request: dict[str, Any]) -> dict[str, Any]:
-    """What the worker says to a request; a failure is told, not raised."""
+    """The answer to a request; a failure is reported in the answer, not raised."""
     try:
         reply: dict[str, Any] = getattr(worker, request.pop("do"))(**request)
     except Exception as error:
@@ -165,7 +165,7 @@ def brief(error: Exception) -> str:
 
 def main() -> None:
     """Answers requests until the input ends."""
-    # Frameworks print what they like; the answers keep the original output to themselves.
+    # Frameworks may print anything, so answers use a copy of the original output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     name, threads = sys.argv[1], int(sys.argv[2])

@@ -1,15 +1,15 @@
-"""A convolutional net that reads handwritten digits.
+"""A convolutional net that classifies handwritten digits.
 
-The 1,797 digits that come with scikit-learn are images of 8x8 pixels. A small net learns from four fifths of them, and
-is asked for the others. What a training program is made of is all here:
+The 1,797 digits that come with scikit-learn are images of 8x8 pixels. A small net is trained on four fifths of them and
+tested on the others. The parts of a training program are:
 
 - a model, `Reader`: convolutions, batch normalisation, pooling, dropout,
-- a training step that `mx.compile` makes one program of: forward, gradients, the optimizer, and what the step changes
-  on the way (running statistics of the normalisation, the state that random numbers are drawn from),
-- data made larger by shifting images at random,
-- checkpoints: started again after it was stopped, training goes on, with the same bits as without a stop.
+- a training step that `mx.compile` makes one program of: forward pass, gradients, optimizer, and the other state that a
+  step changes (running statistics of the normalisation, the state of the random generator),
+- augmentation of the data by shifting images at random,
+- checkpoints: after it was stopped, training continues with the same bits as without a stop.
 
-    python examples/digits_convolution.py           # some 99 % of unseen digits are read, in a minute or two
+    python examples/digits_convolution.py           # about 99 % of the test digits are right, in a minute or two
     python examples/digits_convolution.py --short   # two epochs, in some seconds
 """
 
@@ -32,7 +32,7 @@ HELD_OUT = 360
 
 
 class Reader(nn.Module):
-    """Scores of the ten digits, for images of shape (N, 8, 8, 1): channels are last."""
+    """Scores of the ten digits for images of shape (N, 8, 8, 1); channels are last."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Reader(nn.Module):
 
 
 def digits() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Images and labels to learn from, and those that are held out, always the same ones."""
+    """Images and labels for training, and those for testing; the split is always the same."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
@@ -61,7 +61,7 @@ def digits() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
 
 
 def batches(images: np.ndarray, labels: np.ndarray, epoch: int) -> Iterator[tuple[mx.array, mx.array]]:
-    """All images in a new order. It follows from the number of the epoch, so that it can be repeated."""
+    """All images in a new order, which depends only on the number of the epoch and so can be repeated."""
     order = np.random.default_rng(epoch).permutation(len(labels))
     for start in range(0, len(order) - BATCH + 1, BATCH):
         chosen = order[start : start + BATCH]
@@ -69,7 +69,7 @@ def batches(images: np.ndarray, labels: np.ndarray, epoch: int) -> Iterator[tupl
 
 
 def shifted(images: mx.array) -> mx.array:
-    """Each image moved by up to one pixel to either side, up or down; what comes in is empty."""
+    """Each image moved by up to one pixel horizontally and vertically; new pixels are empty."""
     count, height, width, _ = images.shape
     padded = mx.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)])
     down, right = mx.random.randint(0, 3, (2, count, 1, 1))
@@ -78,13 +78,13 @@ def shifted(images: mx.array) -> mx.array:
 
 
 class Training:
-    """A model, its optimizer and how far they are."""
+    """A model, its optimizer, and the progress of training."""
 
     def __init__(self, model: Reader, learning_rate: float) -> None:
         self.model = model
         self.optimizer = optim.AdamW(learning_rate)
         self.optimizer.init(model.trainable_parameters())
-        self.history: list[list[float]] = []  # of each epoch the mean loss, and which share of unseen digits was read
+        self.history: list[list[float]] = []  # for each epoch the mean loss and the accuracy on test digits
 
         def loss(images: mx.array, labels: mx.array) -> mx.array:
             return nn.losses.cross_entropy(model(shifted(images)), labels, reduction="mean")
@@ -96,7 +96,7 @@ class Training:
             self.optimizer.update(model, gradients)
             return value
 
-        # All that a step changes, besides giving a result.
+        # Everything that a step changes.
         state = [model.state, self.optimizer.state, mx.random.state]
         self.step = mx.compile(step, inputs=state, outputs=state)
 
@@ -110,12 +110,12 @@ class Training:
         self.history = arrays.pop("history").tolist()
         tree = tree_unflatten(list(arrays.items()))
         self.model.update(tree["model"])
-        self.optimizer.state.update(tree["optimizer"])  # in place: the compiled step knows this dict
+        self.optimizer.state.update(tree["optimizer"])  # in place, because the compiled step refers to this dict
         mx.random.state[:] = tree["random"]
 
 
 def read(model: Reader, images: np.ndarray) -> np.ndarray:
-    """The digits that a model reads."""
+    """The digits that a model predicts."""
     model.eval()
     found = np.array(mx.argmax(model(mx.array(images)), axis=1))
     model.train()
@@ -123,7 +123,7 @@ def read(model: Reader, images: np.ndarray) -> np.ndarray:
 
 
 def draw(history: list[list[float]], images: np.ndarray, labels: np.ndarray, found: np.ndarray, file: Path) -> None:
-    """How the loss fell, and digits that were held out: misread ones first."""
+    """Draw the loss over time, and test digits, misclassified ones first."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")

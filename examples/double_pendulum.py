@@ -1,19 +1,19 @@
-"""A double pendulum, from its energy alone.
+"""A double pendulum, computed from its energy alone.
 
-Two weights hang on two rods, one below the other. All that is written down here is their kinetic and potential energy;
-derivatives do the rest:
+Two weights hang on two rods, one below the other. The program defines only their kinetic and potential energy;
+derivatives give the rest:
 
-- `mx.grad` of the difference of both gives momenta and forces,
-- `mx.jvp` of such a gradient, a product of the Hessian matrix with a vector, tells how momenta change,
-- `mx.vmap` makes of the motion of one pendulum that of 40,000 of them, and `mx.compile` a few kernels of it all.
+- `mx.grad` of the difference of both energies gives momenta and forces,
+- `mx.jvp` of such a gradient, which is a product of the Hessian matrix with a vector, gives the change of momenta,
+- `mx.vmap` applies the motion of one pendulum to 40,000 of them, and `mx.compile` makes a few kernels of everything.
 
-It draws for which starting angles the lower rod soon goes over the top, and for which it never does: a fractal, because
+It draws for which starting angles the lower rod soon turns over the top, and for which it does not: a fractal, because
 the motion is chaotic. Energy is conserved, which shows that the derivatives are right.
 
-    python examples/double_pendulum.py              # a picture in a minute or so
-    python examples/double_pendulum.py --short      # a coarse one in some seconds
+    python examples/double_pendulum.py              # a picture, in about a minute
+    python examples/double_pendulum.py --short      # a coarse picture, in some seconds
 
-It saves its state now and then. Started again after it was stopped, it goes on, with the same bits as without a stop.
+It saves its state regularly. After it was stopped it continues from there, with the same bits as without a stop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIME_STEP = 0.01  # s
 
 def energies(angles: mx.array, speeds: mx.array) -> tuple[mx.array, mx.array]:
     """Kinetic and potential energy, in J, of one pendulum: angles of both rods from the vertical, and their speeds."""
-    # The lower weight is where the upper one is, and a rod further; so with how fast they move to the side and up.
+    # The position of the lower weight is that of the upper one plus its rod; the same holds for velocities.
     height = -mx.cumsum(mx.cos(angles))
     aside, up = mx.cumsum(mx.cos(angles) * speeds), mx.cumsum(mx.sin(angles) * speeds)
     return 0.5 * (aside**2 + up**2).sum(), GRAVITY * height.sum()
@@ -44,10 +44,10 @@ def lagrangian(angles: mx.array, speeds: mx.array) -> mx.array:
 
 
 def acceleration(angles: mx.array, speeds: mx.array) -> mx.array:
-    """What Lagrange's equation d/dt (dL/dspeeds) = dL/dangles says of the change of the speeds.
+    """The change of the speeds, by Lagrange's equation d/dt (dL/dspeeds) = dL/dangles.
 
-    By the chain rule its left side is `mass @ acceleration + drift`: the momenta dL/dspeeds change because speeds do,
-    which is what mass means, and because angles do.
+    By the chain rule its left side is `mass @ acceleration + drift`: the momenta dL/dspeeds change with the speeds (by
+    the matrix `mass`) and with the angles (`drift`).
     """
     force = mx.grad(lagrangian, argnums=0)(angles, speeds)
     momenta = mx.grad(lagrangian, argnums=1)
@@ -62,7 +62,7 @@ def acceleration(angles: mx.array, speeds: mx.array) -> mx.array:
 
 
 def one_step(angles: mx.array, speeds: mx.array) -> tuple[mx.array, mx.array]:
-    """Where a pendulum is a moment later, by the classic rule of Runge and Kutta."""
+    """The state of a pendulum one time step later, by the classic Runge-Kutta method."""
     half = TIME_STEP / 2
     a1 = acceleration(angles, speeds)
     v2 = speeds + half * a1
@@ -77,7 +77,7 @@ def one_step(angles: mx.array, speeds: mx.array) -> tuple[mx.array, mx.array]:
 
 @mx.compile
 def many_steps(state: dict[str, mx.array]) -> dict[str, mx.array]:
-    """All pendulums five steps later. ``over`` says in which step a lower rod first went over the top; 0 is not yet."""
+    """All pendulums five steps later. ``over`` is the step in which a lower rod first turned over the top, or 0."""
     angles, speeds, over, step = state["angles"], state["speeds"], state["over"], state["step"]
     for _ in range(5):
         step = step + 1
@@ -87,7 +87,7 @@ def many_steps(state: dict[str, mx.array]) -> dict[str, mx.array]:
 
 
 def started(width: int) -> dict[str, mx.array]:
-    """Pendulums at rest, whose rods have all pairs of angles."""
+    """Pendulums at rest, one for each pair of angles."""
     angle = mx.linspace(-np.pi, np.pi, width)
     angles = mx.stack(mx.meshgrid(angle, angle, indexing="xy"), axis=-1).reshape(-1, 2)
     return {
@@ -99,7 +99,7 @@ def started(width: int) -> dict[str, mx.array]:
 
 
 def frequencies() -> mx.array:
-    """How fast a pendulum swings that hardly moves, in radians per second: from two matrices of second derivatives."""
+    """The frequencies of small oscillations, in radians per second, from two matrices of second derivatives."""
     rest = mx.zeros(2)
 
     def hessian(energy: int, argument: int) -> mx.array:

@@ -1,16 +1,16 @@
-"""The model of `language_model.py` learns to write English, with few new numbers, and is then stored in 4 bits.
+"""The model of `language_model.py` learns English with few additional parameters, and is then stored in 4 bits.
 
-What is to be seen here:
+The example shows
 
-- LoRA (Hu et al., arXiv:2106.09685): the weights stay as they are. Next to some of them, two narrow matrices learn what
-  to add, so that training needs little memory, and what was learned is a file of a few hundred kilobytes,
-- freezing: gradients are taken in what is not frozen,
-- merging: afterwards, what was learned is added to the weights, and the model is as fast as before,
-- `nn.quantize`: how much the model loses where its weights have 4 bits.
+- LoRA (Hu et al., arXiv:2106.09685): the weights are not changed. For some of them, two narrow matrices learn what to
+  add, so that training needs little memory, and the result is a file of a few hundred kilobytes,
+- freezing: gradients are computed only with respect to parameters that are not frozen,
+- merging: afterwards the product of the matrices is added to the weights, and the model is as fast as before,
+- `nn.quantize`: how much worse the model is with weights of 4 bits.
 
     python examples/language_model.py        # trains the model, in some ten minutes
     python examples/fine_tuning.py           # some minutes
-    python examples/fine_tuning.py --short   # a small model that need not be trained, and eight steps
+    python examples/fine_tuning.py --short   # a small untrained model, and eight steps
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEPS, SHORT_STEPS = 400, 8
 
 
 class LowRank(nn.Module):
-    """A linear layer that stays as it is, and what two narrow matrices add to it: at first nothing."""
+    """A linear layer that is not changed, plus the product of two narrow matrices, which is zero at first."""
 
     def __init__(self, linear: nn.Linear, scale: float = 2.0) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class LowRank(nn.Module):
         return self.linear(x) + self.scale * ((x @ self.narrowing) @ self.widening)
 
     def merged(self) -> nn.Linear:
-        """A linear layer that gives the same."""
+        """A linear layer with the same result."""
         self.linear.weight = self.linear.weight + self.scale * (self.narrowing @ self.widening).T
         return self.linear
 
 
 def documentation() -> tuple[np.ndarray, np.ndarray]:
-    """English that the model has not seen, of Python's own documentation: to learn from, and held out."""
+    """English from Python's own documentation, which the model has not seen: for training and for testing."""
     from pydoc_data import topics
 
     text = np.frombuffer("\n".join(topics.topics.values()).encode(), np.uint8)

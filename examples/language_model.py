@@ -1,13 +1,13 @@
 """A language model that learns to write Python, byte by byte, from Python's standard library.
 
-A transformer of four layers, which `writer.py` defines, reads some 9 MB of source code, 256 bytes at a time, and learns
-which byte comes next. Then it writes some. What is to be seen here:
+A transformer of four layers, defined in `writer.py`, reads about 9 MB of source code, 256 bytes at a time, and learns
+to predict the next byte. Then it generates some code. The example shows
 
 - a compiled training step, with a learning rate that rises and falls,
-- checkpoints: started again after it was stopped, training goes on, with the same bits as without a stop,
-- the loss on files that were held out.
+- checkpoints: after it was stopped, training continues with the same bits as without a stop,
+- the loss on files that are not used for training.
 
-    python examples/language_model.py           # some ten minutes on two cores
+    python examples/language_model.py           # about ten minutes on two cores
     python examples/language_model.py --short   # a small model and eight steps, in some seconds
 """
 
@@ -37,7 +37,7 @@ FULL, SHORT = Sizes(4, 256, 4, 1000), Sizes(2, 64, 2, 8)
 
 
 def library() -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of Python's standard library to learn from, and those of some files that are held out."""
+    """The bytes of Python's standard library for training, and those of some files for testing."""
     folder = Path(os.__file__).parent
     left_out = {"site-packages", "test", "tests", "idlelib", "encodings", "pydoc_data"}
     files = [file for file in sorted(folder.rglob("*.py")) if not left_out & set(file.relative_to(folder).parts)]
@@ -48,13 +48,13 @@ def library() -> tuple[np.ndarray, np.ndarray]:
 
 
 def batch(text: np.ndarray, number: int) -> mx.array:
-    """Pieces of a text. Where they begin follows from the number, so that it can be repeated."""
+    """Pieces of a text. Their positions depend only on the number, so that the batch can be repeated."""
     starts = np.random.default_rng(number).integers(0, len(text) - CONTEXT, BATCH)
     return mx.array(text[starts[:, None] + np.arange(CONTEXT + 1)].astype(np.int32))
 
 
 class Training:
-    """What a model learns, its optimizer and how far they are; kept in a file."""
+    """A model, its optimizer and the progress of training, which is stored in a file."""
 
     def __init__(self, model: Writer, optimizer: optim.Optimizer, file: Path) -> None:
         self.model, self.optimizer, self.file = model, optimizer, file
@@ -82,10 +82,10 @@ class Training:
         self.losses = arrays.pop("losses").tolist()
         tree = tree_unflatten(list(arrays.items()))
         self.model.update(tree["model"])
-        self.optimizer.state.update(tree["optimizer"])  # in place: the compiled step knows this dict
+        self.optimizer.state.update(tree["optimizer"])  # in place, because the compiled step refers to this dict
 
     def run(self, text: np.ndarray, steps: int, pause: int) -> None:
-        """Go on until there were so many steps; now and then, say how it goes and save."""
+        """Train until ``steps`` steps were made; report and save every ``pause`` steps."""
         began = time.perf_counter()
         for number in range(len(self.losses), steps):
             self.losses.append(self.step(batch(text, number)).item())
@@ -98,19 +98,19 @@ class Training:
 
 
 def schedule(steps: int) -> Callable[[mx.array], mx.array]:
-    """A learning rate that rises for some steps, and then falls."""
+    """A learning rate that rises for some steps and then falls."""
     rising = max(1, steps // 20)
     rates = [optim.linear_schedule(1e-5, 2e-3, rising), optim.cosine_decay(2e-3, steps - rising, 1e-4)]
     return optim.join_schedules(rates, [rising])
 
 
 def surprise(model: Writer, text: np.ndarray) -> float:
-    """The loss on the same pieces of a text each time."""
+    """The loss on pieces of a text that are the same each time."""
     return mx.mean(mx.stack([model.loss(batch(text, number)) for number in range(8)])).item()
 
 
 def draw(losses: list[float], file: Path, title: str) -> None:
-    """How the loss fell, in means of neighbouring steps."""
+    """Draw the loss over time, as means of neighbouring steps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")

@@ -1,19 +1,18 @@
-"""A variational autoencoder that puts handwritten digits on a map and draws new ones.
+"""A variational autoencoder that maps handwritten digits to a plane and draws new digits.
 
-Kingma, Welling, arXiv:1312.6114. An encoder makes of an image not a point but a small cloud of points on a plane: a
-mean and a variance for each of its two axes. A decoder makes an image of a point that is drawn from the cloud. Both
-learn to give back the image; a penalty keeps all clouds together near the middle of the plane, so that no part of it
-stays empty. Nobody says which digit an image shows, and yet equal digits end up side by side.
+Kingma, Welling, arXiv:1312.6114. An encoder maps an image not to a point of the plane but to a normal distribution: a
+mean and a variance for each of the two axes. A decoder maps a point drawn from this distribution to an image. Both are
+trained to reproduce the image; a penalty keeps all distributions near the middle of the plane, so that no part of it
+stays empty. The labels of the digits are not used, and yet equal digits end up close together.
 
-The loss is a negative lower bound of the log-likelihood: what the image lacks, plus how far a cloud is from the
-standard normal distribution (its Kullback-Leibler divergence). Gradients pass through the random draw because it is
-written as ``mean + deviation * noise``.
+The loss is a negative lower bound of the log-likelihood: the reconstruction error of the image, plus the
+Kullback-Leibler divergence between its distribution and the standard normal distribution. Gradients pass through the
+random draw because it is written as ``mean + deviation * noise``.
 
-    python examples/variational_autoencoder.py           # a map of the digits, in two minutes or so
+    python examples/variational_autoencoder.py           # a map of the digits, in about two minutes
     python examples/variational_autoencoder.py --short   # two epochs, in some seconds
 
-It saves its state after each epoch. Started again after it was stopped, it goes on, with the same bits as without a
-stop.
+It saves its state after each epoch. After it was stopped it continues from there, with the same bits as without a stop.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Autoencoder(nn.Module):
         self.encoder, self.decoder = Encoder(), Decoder()
 
     def losses(self, images: mx.array) -> tuple[mx.array, mx.array]:
-        """What images lack, and how far clouds are from the standard normal distribution: means over the images."""
+        """Reconstruction errors, and divergences from the standard normal distribution: means over the images."""
         mean, log_variance = self.encoder(images)
         points = mean + mx.exp(0.5 * log_variance) * mx.random.normal(mean.shape)
         lacking = nn.losses.binary_cross_entropy(self.decoder(points), images, reduction="none")
@@ -83,7 +82,7 @@ class Autoencoder(nn.Module):
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """Images with pixels from 0 to 1, and what they show, which only the picture uses."""
+    """Images with pixels from 0 to 1, and their labels, which only the picture uses."""
     from sklearn.datasets import load_digits
 
     found = load_digits()
@@ -91,7 +90,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw(model: Autoencoder, images: np.ndarray, labels: np.ndarray, file: Path) -> None:
-    """Where the digits are on the plane, and what the decoder makes of points all over it."""
+    """Draw the digits at their places in the plane, and the decoder's images for points all over it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 5.5), layout="constrained")
@@ -100,7 +99,7 @@ def draw(model: Autoencoder, images: np.ndarray, labels: np.ndarray, file: Path)
     dots = left.scatter(*means.T, c=labels, cmap="tab10", s=8, vmin=-0.5, vmax=9.5)
     figure.colorbar(dots, ticks=range(10))
     left.set(title="Where the digits are", aspect="equal", adjustable="datalim")
-    # Quantiles of the normal distribution: each cell of the grid is as likely as any other.
+    # Quantiles of the normal distribution: all cells of the grid are equally likely.
     count = 16
     across = mx.sqrt(mx.array(2.0)) * mx.erfinv((2 * mx.arange(count) + 1) / count - 1)
     points = mx.stack(mx.meshgrid(across, across[::-1], indexing="xy"), axis=-1).reshape(-1, 2)
@@ -145,7 +144,7 @@ def main() -> None:
         done = saved.pop("epochs").item()
         tree = tree_unflatten(list(saved.items()))
         model.update(tree["model"])
-        optimizer.state.update(tree["optimizer"])  # in place: the compiled step knows this dict
+        optimizer.state.update(tree["optimizer"])  # in place, because the compiled step refers to this dict
         mx.random.state[:] = tree["random"]
     for epoch in range(done, epochs):
         began = time.perf_counter()

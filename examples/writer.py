@@ -1,8 +1,9 @@
-"""The transformer that `language_model.py` trains and `fine_tuning.py` goes on with, and how it writes.
+"""The transformer that `language_model.py` trains and `fine_tuning.py` adapts, and how it generates text.
 
-- a model, `Writer`: attention with rotary positions, and layers with gates between,
-- writing with a cache: keys and values of what was read stay, so that each new byte costs one row of each product,
-- sampling: which of the likely bytes is next is drawn at random.
+- a model, `Writer`: attention with rotary positions, and feed-forward layers with gates,
+- generation with a cache: keys and values of earlier bytes are stored, so that a new byte costs one row of each
+  product,
+- sampling: the next byte is drawn at random from the most likely ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Sizes(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Each place looks at itself and those before it."""
+    """Self-attention in which each position sees itself and earlier ones."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -42,13 +43,13 @@ class Attention(nn.Module):
         if cache is not None:
             keys = cache["keys"] = mx.slice_update(cache["keys"], keys, place, axes=(2,))
             values = cache["values"] = mx.slice_update(cache["values"], values, place, axes=(2,))
-            mask = mx.arange(keys.shape[2]) <= place  # behind it, the cache is empty
+            mask = mx.arange(keys.shape[2]) <= place  # later entries of the cache are empty
         found = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=self.scale, mask=mask)
         return self.out(found.swapaxes(1, 2).flatten(2))
 
 
 class Block(nn.Module):
-    """Attention, and two layers of which one decides how much of the other goes on."""
+    """Attention, and a feed-forward layer with a gate."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -64,7 +65,7 @@ class Block(nn.Module):
 
 
 class Writer(nn.Module):
-    """For each byte of texts of shape (N, length), the scores of the 256 bytes that may follow."""
+    """For each byte of texts of shape (N, length), scores of the 256 possible next bytes."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -79,12 +80,12 @@ class Writer(nn.Module):
         return self.bytes.as_linear(self.norm(x))
 
     def loss(self, text: mx.array) -> mx.array:
-        """How many nats a byte surprises the model, on average."""
+        """The mean cross entropy per byte, in nats."""
         return nn.losses.cross_entropy(self(text[:, :-1]), text[:, 1:], reduction="mean")
 
 
 def write(model: Writer, sizes: Sizes, beginning: bytes, temperature: float = 0.7, likely: int = 20) -> bytes:
-    """A text of 256 bytes: one byte after the other is drawn, from the ``likely`` ones with the highest scores."""
+    """A text of 256 bytes; each byte is drawn from the ``likely`` ones with the highest scores."""
     shape = (1, sizes.heads, CONTEXT, sizes.width // sizes.heads)
     caches: list[Cache] = [{"keys": mx.zeros(shape), "values": mx.zeros(shape)} for _ in model.blocks]
 

@@ -1,11 +1,12 @@
-"""Prepares a Python for ARM64 that runs here under QEMU, for ``make test-arm``: ``python tools/arm64.py FOLDER``.
+"""Prepares a Python for ARM64 that runs on this machine under QEMU, for ``make test-arm``: ``python tools/arm64.py
+FOLDER``.
 
-``FOLDER/bin/python`` starts it and is used like the Python of a virtual environment: Weft, what it depends on and what
-its tests need can be imported. The libraries and the Python of Debian (or Ubuntu) are unpacked from packages into
-``FOLDER/system`` and nothing is installed, so that this needs no rights. What it needs is apt-get, dpkg and QEMU's
-emulation of user programs.
+``FOLDER/bin/python`` starts it and is used like the Python of a virtual environment: Weft, its dependencies and those
+of its tests can be imported. The Python of Debian (or Ubuntu) and its libraries are unpacked into ``FOLDER/system``
+without being installed, so no administrator's rights are needed. Required are apt-get, dpkg and QEMU's emulation of
+user programs.
 
-``ARM_SOURCES=FILE`` names a list of sources for apt-get, if those of this machine have no packages for arm64.
+``ARM_SOURCES=FILE`` names a list of sources for apt-get, if this machine's have no packages for arm64.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 SYSTEM_PACKAGES = ("python3", "libstdc++6")
 TEST_PACKAGES = ("gguf", "hypothesis", "mpmath", "pytest", "pytest-xdist", "safetensors")
 
-# One with instructions for float16 and for atomic additions, which the least of ARM64 lacks; NumPy's OpenBLAS gives
-# wrong products on QEMU's "max".
+# A processor with instructions for float16 and for atomic additions, which not every ARM64 has; with QEMU's "max",
+# NumPy's OpenBLAS computes wrong products.
 PROCESSOR = "neoverse-n1"
-# Emulated programs would read that of this machine, in which LLVM finds no ARM64.
+# Otherwise emulated programs read this machine's file, in which LLVM finds no ARM64 processor.
 CPUINFO = """\
 processor\t: 0
 BogoMIPS\t: 100.00
@@ -58,7 +59,7 @@ exec '{qemu}' -cpu {processor} -L '{system}' -0 '{python}' '{system}/usr/bin/pyt
 
 
 def program(names: tuple[str, ...], package: str) -> str:
-    """The path of the first of these programs that this machine has."""
+    """The path of the first of these programs that is installed."""
     for name in names:
         path = shutil.which(name)
         if path:
@@ -67,7 +68,7 @@ def program(names: tuple[str, ...], package: str) -> str:
 
 
 def run(command: list[str], remedy: str, **environment: str) -> None:
-    """Run a program, whose output is shown if it fails."""
+    """Run a program; its output is shown if it fails."""
     done = subprocess.run(
         command,
         env=os.environ | environment,
@@ -108,7 +109,7 @@ def unpack_system(folder: Path, apt_get: str, dpkg: str) -> None:
 
 
 def write_start(folder: Path, qemu: str) -> Path:
-    """The program that starts Python, which takes the folder for a virtual environment."""
+    """Write the program that starts Python with the folder as its virtual environment."""
     system, python = folder / "system", folder / "bin" / "python"
     python.parent.mkdir()
     python.write_text(START.format(qemu=qemu, processor=PROCESSOR, system=system, python=python))
@@ -118,7 +119,7 @@ def write_start(folder: Path, qemu: str) -> Path:
 
 
 def wanted_packages() -> list[str]:
-    """What Weft depends on, and what its tests need, as ``pyproject.toml`` names them."""
+    """The dependencies of Weft and of its tests, from ``pyproject.toml``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     tools = [tool for tool in project["optional-dependencies"]["dev"] if tool.partition("==")[0] in TEST_PACKAGES]
     assert len(tools) == len(TEST_PACKAGES), "pyproject.toml names other packages for development"
@@ -126,7 +127,7 @@ def wanted_packages() -> list[str]:
 
 
 def install_packages(folder: Path, python: Path) -> None:
-    """Wheels for ARM64, by the pip of this machine: under emulation pip takes many minutes."""
+    """Install wheels for ARM64 with this machine's pip, because pip takes many minutes under emulation."""
     asked = "import os, sys; print(*sys.version_info[:2], *os.confstr('CS_GNU_LIBC_VERSION').split()[1].split('.'))"
     found = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
     if found.returncode:

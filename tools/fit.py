@@ -1,8 +1,8 @@
 """Regenerates the polynomial coefficients of ``weft.compiler.codegen.math``.
 
-Each table is the minimax polynomial of a weighted error, found with Remez' exchange algorithm in 50-digit
-arithmetic. Coefficients are then rounded to the precision that they are used in, the lowest power first, and the
-others are fitted again each time, so that they make up for the rounding.
+Each table is the minimax polynomial of a weighted error, computed by Remez' exchange algorithm in 50-digit arithmetic.
+The coefficients are then rounded to the precision of their use, beginning with the lowest power. After each rounding
+the remaining coefficients are fitted again, so that they compensate for it.
 
 Run ``python tools/fit.py`` for everything, or with names of tables: ``python tools/fit.py exp sin``.
 """
@@ -30,17 +30,17 @@ class Fit:
     interval: tuple[Any, Any]
     counts: tuple[int, int]  # how many coefficients for float32 and for float64
     weight: Function = lambda t: mpf(1)
-    around_zero: bool = False  # the interval goes on both sides of zero, where the powers behind the first vanish
+    around_zero: bool = False  # the interval is symmetric around zero, where all powers but the first vanish
 
 
 def chebyshev_grid(low: Any, high: Any, count: int) -> list[Any]:
-    """Points that lie denser towards both ends of the interval."""
+    """Points that are denser towards both ends of the interval."""
     middle, half = (low + high) / 2, (high - low) / 2
     return [middle - half * mp.cos(mp.pi * k / (count - 1)) for k in range(count)]
 
 
 def remez(values: list[Any], weights: list[Any], grid: list[Any], powers: range) -> list[Any]:
-    """Coefficients of ``powers`` with the smallest largest weighted error over the grid."""
+    """Coefficients of ``powers`` with the smallest maximum of weighted errors on the grid."""
     size = len(powers)
     columns = [[point**power for power in powers] for point in grid]
     chosen = [round((1 - mp.cos(mp.pi * k / size)) / 2 * (len(grid) - 1)) for k in range(size + 1)]
@@ -69,7 +69,8 @@ def remez(values: list[Any], weights: list[Any], grid: list[Any], powers: range)
 
 
 def least_squares(values: list[Any], weights: list[Any], grid: list[Any], powers: range) -> list[Any]:
-    """Coefficients with the smallest sum of squares: close to `remez`, and there for every set of powers."""
+    """Coefficients with the smallest sum of squared errors: close to those of `remez`, and defined for every set of
+    powers."""
     step = max(1, len(grid) // (5 * len(powers)))
     chosen = range(0, len(grid), step)
     scale = max(abs(point) for point in grid)
@@ -111,7 +112,7 @@ def fit(spec: Fit, double: bool) -> tuple[list[Any], Any]:
     values, weights = [spec.function(t) for t in grid], [spec.weight(t) for t in grid]
     count = spec.counts[double]
     done: list[Any] = []
-    # Beyond the eighth coefficient rounding is far below what matters, so the rest is rounded together.
+    # From the eighth coefficient on, rounding has hardly any effect, so all of these are rounded at once.
     for power in range(count):
         solve = least_squares if power and spec.around_zero else remez
         coefficients = solve(values, weights, grid, range(power, count))
@@ -142,7 +143,7 @@ def odd(function: Function) -> Function:
 
 LN2, SLACK = mp.log(2), mpf("1.001")
 EIGHTH = (mp.pi / 4 * mpf("1.005")) ** 2
-# The middles below are such that the first coefficient is nearly a number of the format.
+# These middles are such that the first coefficient is close to a number of the format.
 ERF_SPLIT, ERF_MIDDLE, ERF_END = mpf(1), mpf("2.4375"), mpf("3.92")
 ERF_SPLIT64, ERF_MIDDLE64, ERF_END64 = mpf("1.125"), mpf("3.5546875"), mpf("5.93")
 

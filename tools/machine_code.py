@@ -1,13 +1,14 @@
-"""Prints what the compiler makes of many programs: plans, the text of each kernel, a digest of each object code.
+"""Prints what the compiler makes of many programs: plans, the text of each kernel, and a digest of each object code.
 
-Before and after a change that should leave machine code as it is, the output is the same:
+The output must be the same before and after a change that should not affect machine code:
 
     python tools/machine_code.py > before.txt
     ... the change ...
     python tools/machine_code.py > after.txt; diff before.txt after.txt
 
-The programs are the tasks of the benchmarks and ``--random`` many random ones, the same each time. Object code is that
-for the processor of this machine. Plans and kernels are numbered as they come; ``--brief`` leaves their texts out.
+The programs are the tasks of the benchmarks and ``--random`` many random programs, which are the same each time. Object
+code is for the processor of this machine. Plans and kernels are numbered in the order of their creation; ``--brief``
+omits their texts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RANDOM_PROGRAMS = 200
 LARGEST_ARRAY = 200_000_000
-"""Tasks on more bytes than this run the kernels of smaller ones."""
+"""Tasks with more bytes are skipped, because they run the same kernels as smaller ones."""
 
 SECTION = re.compile(r"^\[(program|weft \w+)\] ?(.*)$")
 FUNCTION = re.compile(r"^define (?:\w+ )?\w+ @(\w+)\(", re.MULTILINE)
@@ -32,7 +33,7 @@ INTERNAL = re.compile(r"^define internal ", re.MULTILINE)
 
 
 def run_programs(count: int) -> None:
-    """Run all programs in this process, with a line on stderr in front of each."""
+    """Run all programs in this process, with a line on stderr before each."""
     sys.path[:0] = [str(ROOT), str(ROOT / "src")]
     import hypothesis
 
@@ -70,7 +71,7 @@ def run_programs(count: int) -> None:
 
 
 def sections(lines: Iterator[str]) -> Iterator[tuple[str, str, str]]:
-    """What stages of compilation wrote: kind, title and text."""
+    """What the stages of compilation wrote: kind, title and text."""
     kind = title = ""
     text: list[str] = []
     for line in lines:

@@ -1,8 +1,7 @@
 """How each framework does the tasks.
 
-A method of a peer prepares its data and gives the work: a callable that finishes what it computes
-before it returns (on a GPU: has it queued), and returns the result. All peers get the same data. A
-task for which a peer has no method is not measured there.
+A method of a peer prepares its data and returns the work: a callable that computes the result (on a GPU it may only be
+queued) and returns it. All peers get the same data. A task for which a peer has no method is not measured for it.
 """
 
 from __future__ import annotations
@@ -18,26 +17,27 @@ import numpy as np
 import numpy.typing as npt
 
 DEVICE = os.environ.get("BENCH_DEVICE", "cpu")
-"""Where peers compute: cpu or gpu. On a GPU the work may be on its way when a call returns; `synchronize` waits."""
+"""The device of the peers: cpu or gpu. On a GPU work may not be finished when a call returns; `synchronize` waits for
+it."""
 
 Work = Callable[[], Any]
 Floats = npt.NDArray[np.float32]
 Heads = tuple[int, int, int]
-"""Of attention: batches, heads, numbers of a head."""
+"""Sizes of attention: batches, heads, features of a head."""
 
-# Layers of the perceptron that the training tasks train, with Adam.
+# The layers of the perceptron in the training tasks, which use Adam.
 LAYERS = (64, 256, 256, 10)
 LEARNING_RATE = 1e-3
 ADAM_BETAS = (0.9, 0.999)
 ADAM_EPSILON = 1e-8
 NORM_EPSILON = 1e-5
-LARGEST = 10  # as many elements are selected by `topk`
+LARGEST = 10  # how many elements `topk` selects
 ROPE_BASE = 10000.0
 
 
 @dataclass(frozen=True)
 class PeerEntry:
-    """Where a peer's methods are, what `import` means for it, and whether its results are comparable."""
+    """Where a peer's methods are, which packages importing it means, and whether its results can be compared."""
 
     module: str
     constructor: str
@@ -65,13 +65,13 @@ PEERS_OF = {
 
 
 def make_peer(name: str, threads: int) -> Any:
-    """Imports a framework and gives its peer; it may use that many threads."""
+    """Imports a framework and returns its peer, which may use ``threads`` threads."""
     entry = PEERS[name]
     return getattr(import_module(entry.module), entry.constructor)(threads)
 
 
 def floats(*shape: int, seed: int = 0) -> Floats:
-    """Numbers between -4 and 4."""
+    """Numbers from -4 to 4."""
     return np.random.default_rng(seed).random(shape, dtype=np.float32) * np.float32(8) - np.float32(4)
 
 
@@ -85,17 +85,17 @@ def attention_data(heads: Heads, queries: int, keys: int) -> list[Floats]:
 
 
 def complex_floats(*shape: int) -> npt.NDArray[np.complex64]:
-    """Complex numbers whose parts are between -4 and 4."""
+    """Complex numbers whose real and imaginary parts are from -4 to 4."""
     return floats(*shape) + np.complex64(1j) * floats(*shape, seed=1)
 
 
 def fourier_data(transform: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """What a Fourier transform reads: real numbers if its name begins with an r."""
+    """The input of a Fourier transform: real numbers if its name begins with an r."""
     return floats(*shape) if transform.startswith("r") else complex_floats(*shape)
 
 
 def classes(count: int, end: int) -> npt.NDArray[np.int32]:
-    """As many classes, below `end`."""
+    """``count`` classes below `end`."""
     return np.random.default_rng(2).integers(end, size=count, dtype=np.int32)
 
 
@@ -118,7 +118,7 @@ def initial_parameters() -> list[tuple[Floats, Floats]]:
 
 
 def matrices(*shape: int) -> Floats:
-    """Symmetric, positive definite matrices, whose eigenvalues are about 1, 2, 3 ..., so that all peers find the same
+    """Symmetric, positive definite matrices with eigenvalues of about 1, 2, 3, ..., so that all peers compute the same
     eigenvectors up to signs."""
     count = shape[-1]
     noise = floats(*shape) * np.float32(1 / (40 * count**0.5))
@@ -127,7 +127,7 @@ def matrices(*shape: int) -> Floats:
 
 
 def right_sides(*shape: int) -> Floats:
-    """A column for each matrix of that shape."""
+    """A column for each matrix of a stack of this shape."""
     return floats(*shape[:-1], 1, seed=1)
 
 

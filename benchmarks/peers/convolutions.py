@@ -1,7 +1,6 @@
 """Convolutions of one layer and a small convolutional net, the same for all peers.
 
-Arrays are `(N, ..., C)` and weights `(O, ..., C / groups)`; where a framework wants channels first, it
-gets views of these.
+Arrays are `(N, ..., C)` and weights `(O, ..., C / groups)`; frameworks that need channels first get views of these.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SIZE = 3
 
 @dataclass(frozen=True)
 class Convolution:
-    """Shapes of the array and the weights, and how windows lie; `transposed` is that of a convolution."""
+    """The shapes of array and weights, and the geometry of windows; if `transposed`, of the transposed convolution."""
 
     array: tuple[int, ...]
     weights: tuple[int, ...]

@@ -68,6 +68,6 @@ class CopyPeer(_OnGpu):
         del axis
         return self.gelu(shape)
 
-    # All of these read one array; the measure for each of them is writing another of that size.
+    # All of these read one array; each is compared with a copy of that size.
     softmax = layer_norm = cross_entropy = softmax_gradient = layer_norm_gradient = gelu
     sum_all = sum_first_axis = sum_last_axis = transpose = gelu

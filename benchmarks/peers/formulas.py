@@ -1,7 +1,7 @@
 """Formulas of scientists: long elementwise programs, written once for all peers.
 
-A formula takes the namespace of a peer (`sqrt`, `exp`, `log`, `erf`, `roll`, `replaced`: an array with other values at
-an index) and arrays. `FORMULAS` gives for each of them the range of its numbers and its shape.
+A formula takes arrays and the functions of a peer (`sqrt`, `exp`, `log`, `erf`, `roll`, and `replaced`, which returns
+an array with other values at an index). `FORMULAS` has the range and the shape of each array.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def options(xp: Any, spot: Any, strike: Any, years: Any, rate: Any, volatility: 
 
 
 def orbit(xp: Any, x: Any, y: Any) -> list[Any]:
-    """Runge-Kutta steps for hunters and prey."""
+    """Runge-Kutta steps of the predator-prey equations."""
 
     def change(x: Any, y: Any) -> tuple[Any, Any]:
         return x * (1.1 - 0.4 * y), y * (0.1 * x - 0.4)
@@ -115,7 +115,7 @@ def periodic(xp: Any, x: Any) -> Any:
 
 
 def water(xp: Any, h: Any, u: Any, v: Any) -> list[Any]:
-    """Explicit steps of shallow water on a turning plane: the height, and the velocities on the edges of the cells."""
+    """Explicit steps of shallow water on a rotating plane: the height, and the velocities on the edges of the cells."""
     for _ in range(WATER_STEPS):
         here = h[1:-1, 1:-1]
         east = periodic(xp, xp.replaced(h, INSIDE, 0.5 * (here + h[1:-1, 2:]) * u[1:-1, 1:-1]))

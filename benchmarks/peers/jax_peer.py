@@ -44,14 +44,14 @@ NAMES = SimpleNamespace(
     roll=jnp.roll,
     replaced=lambda x, at, values: x.at[at].set(values),
 )
-"""What formulas are written with."""
+"""The names used in formulas."""
 
 
 waited_for = jax.block_until_ready if DEVICE == "cpu" else lambda result: result
-"""The result of a call; on a GPU it may be on its way."""
+"""Returns the result of a call; on a GPU it may not be computed yet."""
 
 FLASH = "cudnn" if DEVICE == "gpu" else None
-"""What computes attention in half precision."""
+"""The implementation of attention in half precision."""
 
 
 class JaxPeer:
@@ -190,7 +190,7 @@ class JaxPeer:
         return lambda: multiply()[0].real.astype(jnp.float32)
 
     def fast_matmul(self, size: int) -> Work:
-        """It takes the processor's instructions for bfloat16 where there are any."""
+        """Uses the processor's instructions for bfloat16, if it has any."""
         return self.converted_matmul((size, size), "bfloat16")
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
@@ -205,7 +205,7 @@ class JaxPeer:
         return self._compiled(partial(convolved, layer), x, w)
 
     def convolution_gradients(self, **sizes: Any) -> Work:
-        """The gradients of both operands."""
+        """The gradients with respect to both operands."""
         layer = Convolution(**sizes)
         return self._compiled(lambda x, w, ct: jax.vjp(partial(convolved, layer), x, w)[1](ct), *layer.data())
 
@@ -283,7 +283,7 @@ class JaxPeer:
 
 
 def decode_token(sizes: gpt.Sizes, state: Any, parameters: Any) -> Any:
-    """One token by the model of `gpt`, with keys and values of those before it."""
+    """One step of generation with the model of `gpt`, with keys and values of earlier tokens."""
     (caches, token, place), size = state, sizes.width // sizes.heads
     seen = jnp.arange(sizes.context) <= place
     x = parameters["tokens"]["weight"][token] + parameters["positions"][place]
@@ -311,7 +311,7 @@ def normalize(x: Any, scale: Any, shift: Any) -> Any:
 
 
 def turn_pairs(x: Any) -> Any:
-    """Rotary positions, halves of the features as pairs."""
+    """Rotary positions; feature i and feature i + half form a pair."""
     half = x.shape[-1] // 2
     angles = jnp.arange(x.shape[-2])[:, None] * ROPE_BASE ** (-jnp.arange(half) / half)
     cosine, sine = jnp.cos(angles), jnp.sin(angles)
@@ -326,7 +326,7 @@ def losses(scores: Any, labels: Any) -> Any:
 
 
 def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) -> Work:
-    """Steps of AdamW; the memory of the state is given to the next state."""
+    """Steps of AdamW; the memory of the state is donated to the next state."""
     arrays = [jnp.asarray(array) for array in batch]
     parameters = jax.tree.map(jnp.asarray, parameters)
     zeros = jax.tree.map(jnp.zeros_like, parameters)
@@ -361,7 +361,7 @@ def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) 
 
 
 def gpt_scores(parameters: Any, tokens: Any, heads: int, fused: bool) -> Any:
-    """The model of `gpt`: scores of the byte that follows each byte."""
+    """The model of `gpt`: scores of the next byte for each byte."""
     place = jnp.arange(tokens.shape[1])
     causal = place[:, None] >= place
     x = parameters["tokens"]["weight"][tokens] + parameters["positions"]
@@ -384,7 +384,8 @@ def linear(layer: Any, x: Any) -> Any:
 
 
 def attended(heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> tuple[list[Any], Any]:
-    """Queries, keys and values with the heads behind the positions, and their attention with heads before them."""
+    """Queries, keys and values with heads after positions, and a function that computes attention with heads before
+    them."""
     arrays = [jnp.asarray(x.swapaxes(1, 2), jnp.dtype(dtype)) for x in attention_data(heads, queries, keys)]
     kind = FLASH if dtype == "bfloat16" else None
 
@@ -395,7 +396,7 @@ def attended(heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> tu
 
 
 def attention(mixed: Any, causal: Any, heads: int, fused: bool) -> Any:
-    """Attention of several heads over queries, keys and values that stand one behind the other."""
+    """Attention of several heads; queries, keys and values are concatenated in ``mixed``."""
     batch, length, _ = mixed.shape
     parts = jnp.split(mixed, 3, axis=-1)
     if fused:
@@ -408,7 +409,7 @@ def attention(mixed: Any, causal: Any, heads: int, fused: bool) -> Any:
 
 
 def convolved(layer: Convolution, x: Any, w: Any) -> Any:
-    """A convolution of arrays whose channels are last."""
+    """A convolution of arrays with channels last."""
     inner = "DHW"[-layer.rank :]
     padding, strides = [(layer.padding, layer.padding)] * layer.rank, [layer.stride] * layer.rank
     dilation = [1] * layer.rank

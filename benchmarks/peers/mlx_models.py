@@ -10,7 +10,7 @@ from .recurrent import lstm_values
 
 
 def make_gpt(mx: Any, nn: Any, sizes: gpt.Sizes) -> Any:
-    """The model of `gpt` as a module; its parameters have the same names."""
+    """The model of `gpt` as a module, with the same names of parameters."""
     width, heads = sizes.width, sizes.heads
 
     class Block(nn.Module):
@@ -61,7 +61,7 @@ def make_gpt(mx: Any, nn: Any, sizes: gpt.Sizes) -> Any:
 
 
 def make_cnn(mx: Any, nn: Any) -> Any:
-    """The net of `convolutions` as a module; its parameters have the same names."""
+    """The net of `convolutions` as a module, with the same names of parameters."""
 
     class Cnn(nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Weft and MLX: one program for both, because Weft has MLX's names."""
+"""Weft and MLX: the same program for both, because Weft uses MLX's names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from .recurrent import lstm_data
 
 
 class MlxStylePeer:
-    """The tasks in the names of `mlx.core`, for the package that a subclass names."""
+    """The tasks written with the names of `mlx.core`, for the package that a subclass names."""
 
     package: str
 
@@ -77,7 +77,7 @@ class MlxStylePeer:
         return self._compiled(mean, *arrays)
 
     def _names(self) -> SimpleNamespace:
-        """What formulas are written with."""
+        """The names used in formulas."""
         mx = self.mx
 
         def replaced(x: Any, at: Any, values: Any) -> Any:
@@ -100,7 +100,7 @@ class MlxStylePeer:
         return lambda: work()[0]
 
     def _attended(self, made: Any, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
-        """What ``made`` makes of attention."""
+        """The attention computed by ``made``."""
         mx = self.mx
         inputs = [mx.array(x).astype(getattr(mx, dtype)) for x in attention_data(heads, queries, keys)]
         mx.eval(inputs)
@@ -146,7 +146,7 @@ class MlxStylePeer:
         return self._compiled(lambda x: mx.sum(x, axis=-1), floats(*shape))
 
     def transpose(self, shape: tuple[int, ...]) -> Work:
-        # Times one, which nobody knows when it is compiled: a transpose alone is another way to look at the array.
+        # Multiplied by one, which is unknown when this is compiled, because a transpose alone would only be a view.
         return self._compiled(lambda x, one: x.T * one, floats(*shape), np.ones((), np.float32))
 
     def dense(self, size: int) -> Work:
@@ -264,7 +264,7 @@ class MlxStylePeer:
         return self._compiled(self._convolution(layer), x, w)
 
     def convolution_gradients(self, **sizes: Any) -> Work:
-        """The gradients of both operands."""
+        """The gradients with respect to both operands."""
         layer = Convolution(**sizes)
         mx, convolved = self.mx, self._convolution(layer)
         return self._compiled(lambda x, w, ct: mx.vjp(convolved, [x, w], [ct])[1], *layer.data())
@@ -289,7 +289,7 @@ class MlxStylePeer:
         return self._on_arrays(step, x, index, *parts)
 
     def _on_arrays(self, step: Any, *arrays: Any) -> Work:
-        """A compiled function of arrays that are there; what it gives is converted to float32."""
+        """A compiled function of given arrays; its result is converted to float32."""
         mx = self.mx
         mx.eval(*arrays)
 
@@ -451,7 +451,7 @@ class MlxStylePeer:
         return scores
 
     def _quantize(self, parameters: Any, bits: int) -> None:
-        """Of linear layers keep codes, scales and offsets."""
+        """Replace the weights of linear layers by codes, scales and biases."""
         layers = [layer for block in parameters["blocks"] for name, layer in block.items() if "norm" not in name]
         for layer in [*layers, parameters["head"]]:
             layer["codes"] = self.mx.quantize(layer.pop("weight"), bits=bits)

@@ -1,4 +1,4 @@
-"""NumPy (and `scipy.fft`) where it has the task, and copying the same bytes: what the memory allows."""
+"""NumPy (and `scipy.fft`) where it has the task, and copies of the same bytes, to measure what the memory allows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy.linalg
 from . import LARGEST, Work, classes, floats, fourier_data, matrices, right_sides, row_pairs
 
 FLOAT32_BYTES = 4
-SMALLEST = 2**20  # bytes; below that, copying says nothing about the memory
+SMALLEST = 2**20  # bytes; copies of fewer say nothing about the memory
 
 
 class NumpyPeer:
@@ -24,7 +24,7 @@ class NumpyPeer:
         return lambda: a @ b
 
     def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work | None:
-        """NumPy has no bfloat16; `matmul` says how long float32 takes."""
+        """NumPy has no bfloat16; `matmul` measures float32."""
         if dtype == "bfloat16":
             return None
         a, b = (floats(*shape, seed=seed).astype(dtype) for seed in (0, 1))
@@ -35,7 +35,7 @@ class NumpyPeer:
         return (lambda: a @ b.swapaxes(-1, -2)) if transposed else (lambda: a @ b)
 
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
-        """SciPy for one matrix, NumPy for a stack of them, over which SciPy walks in Python."""
+        """SciPy for one matrix; NumPy for a stack, because SciPy loops over it in Python."""
         a, b = matrices(*shape), right_sides(*shape)
         linalg: Any = scipy.linalg if len(shape) == 2 else np.linalg
         if function == "cholesky" and len(shape) == 2:
@@ -116,7 +116,7 @@ class NumpyPeer:
 
 
 class CopyPeer:
-    """`np.copyto` into memory that is already there, with as many threads."""
+    """`np.copyto` into existing memory, with ``threads`` threads."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -142,11 +142,11 @@ class CopyPeer:
     logcumsumexp = cumsum
 
     def quantized_product(self, rows: int, size: int, mode: str, bits: int) -> Work:
-        """Reading as many bytes, for a sum of them."""
+        """A sum over as many bytes as the matrix has, to measure reading."""
         scales = {"affine": 4 / 64, "mxfp4": 1 / 32}[mode]
         source = np.array_split(floats(int(size * size * (bits / 8 + scales)) // FLOAT32_BYTES), self.threads)
         return lambda: sum(self.pool.map(np.sum, source))
 
-    # All of these read one array; the measure for each of them is writing another of that size.
+    # All of these read one array; each is compared with a copy of that size.
     softmax = layer_norm = logsumexp = variance = rms_norm = cross_entropy = gelu
     softmax_gradient = layer_norm_gradient = sum_all = sum_first_axis = gelu

@@ -1,6 +1,6 @@
-"""A net of one LSTM whose states are classified, the same for all peers.
+"""A net of one LSTM and a classifier of its states, the same for all peers.
 
-The weights of the four gates are one below the other: input, forget, new and output.
+The weights of the four gates are stacked in this order: input, forget, new and output.
 """
 
 from __future__ import annotations

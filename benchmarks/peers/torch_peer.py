@@ -42,7 +42,7 @@ TORCH_DEVICE = "cuda" if DEVICE == "gpu" else "cpu"
 
 
 def given(array: Any) -> Any:
-    """A tensor with the elements of an array, where the peer computes."""
+    """A tensor with the elements of an array, on the device of the peer."""
     return torch.from_numpy(array).to(TORCH_DEVICE)
 
 
@@ -58,7 +58,7 @@ class TorchPeer:
 
     def _compiled(self, function: Any, *arrays: Any) -> Work:
         inputs = [given(array) for array in arrays]
-        # Without it, code for a second shape would be made for all shapes, which is slower.
+        # Otherwise the code for a second shape would serve all shapes, and be slower.
         compiled = torch.compile(function, dynamic=False)
         return lambda: compiled(*inputs)
 
@@ -97,7 +97,7 @@ class TorchPeer:
         a, b = (given(floats(size, size, seed=seed)).bfloat16() for seed in (0, 1))
         bias = given(floats(size, seed=2)).bfloat16()
         step = torch.compile(lambda a, b, bias: F.gelu(torch.addmm(bias, a, b)), dynamic=False)
-        return lambda: step(a, b, bias)[0].float()  # taken outside, so that all rows are computed
+        return lambda: step(a, b, bias)[0].float()  # indexed outside, so that all rows are computed
 
     def sort(self, shape: tuple[int, ...]) -> Work:
         return self._compiled(lambda x: torch.sort(x).values, floats(*shape))
@@ -173,7 +173,7 @@ class TorchPeer:
         return lambda: (a @ b)[0].real.float()
 
     def fast_matmul(self, size: int) -> Work:
-        """It takes the processor's instructions for bfloat16 where there are any."""
+        """Uses the processor's instructions for bfloat16, if it has any."""
         return self.converted_matmul((size, size), "bfloat16")
 
     def product(self, left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> Work:
@@ -181,7 +181,7 @@ class TorchPeer:
         return (lambda: a @ b.transpose(-1, -2)) if transposed else (lambda: a @ b)
 
     def attention(self, heads: Heads, queries: int, keys: int, mask: str, dtype: str) -> Work:
-        """Not compiled: it is one call."""
+        """Not compiled, because it is a single call."""
         q, k, v = self._attended(heads, queries, keys, dtype)
         return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=bool(mask))[0, 0, 0].float()
 
@@ -204,7 +204,7 @@ class TorchPeer:
         return lambda: convolved(layer, x, w)
 
     def convolution_gradients(self, **sizes: Any) -> Work:
-        """The gradients of both operands."""
+        """The gradients with respect to both operands."""
         layer = Convolution(**sizes)
         x, w, ct = channels_first(layer)
         same = [[n] * layer.rank for n in (layer.stride, layer.padding, 1, 0)]
@@ -217,12 +217,12 @@ class TorchPeer:
         return work
 
     def quantized_product(self, rows: int, size: int, mode: str, bits: int) -> Work:
-        """The product with a matrix of bfloat16 that is not quantised, for comparison."""
+        """For comparison, the product with a bfloat16 matrix that is not quantised."""
         x, w = (given(floats(n, size, seed=seed)).bfloat16() for seed, n in enumerate((rows, size)))
         return lambda: (x @ w.T).float()
 
     def linear_algebra(self, function: str, shape: tuple[int, ...]) -> Work:
-        """Not compiled: each is one call of a library."""
+        """Not compiled, because each is a single call of a library."""
         a, b = given(matrices(*shape)), given(right_sides(*shape))
         if function == "solve":
             return lambda: torch.linalg.solve(a, b)
@@ -296,7 +296,7 @@ class TorchPeer:
         shapes = gpt.cache_shapes(chosen)
         caches = [[torch.zeros(shape, dtype=dtype) for shape in shapes] for _ in range(chosen.layers)]
         state = [torch.tensor([0]), torch.tensor([0])]
-        # On a GPU it is one graph, so that launching kernels is not what takes the time.
+        # On a GPU the calls are one graph, so that launching kernels does not dominate the time.
         mode = "reduce-overhead" if DEVICE == "gpu" else "default"
         step = torch.compile(partial(decode_token, chosen), dynamic=False, mode=mode)
 
@@ -309,7 +309,8 @@ class TorchPeer:
 
 
 def decode_token(sizes: gpt.Sizes, parameters: Any, caches: Any, token: Any, place: Any) -> Any:
-    """One token by the model of `gpt`, with keys and values of those before it; scores, next token and place."""
+    """One step of generation with the model of `gpt`, with keys and values of earlier tokens; scores, next token and
+    position."""
 
     def linear(layer: Any, x: Any) -> Any:
         return F.linear(x, layer["weight"], layer["bias"])
@@ -345,7 +346,7 @@ def normalize(x: Any, scale: Any, shift: Any) -> Any:
 
 
 def turn_pairs(x: Any) -> Any:
-    """Rotary positions, halves of the features as pairs."""
+    """Rotary positions; feature i and feature i + half form a pair."""
     half = x.shape[-1] // 2
     angles = torch.arange(x.shape[-2])[:, None] * ROPE_BASE ** (-torch.arange(half) / half)
     cosine, sine = torch.cos(angles), torch.sin(angles)
@@ -354,7 +355,7 @@ def turn_pairs(x: Any) -> Any:
 
 
 def training(optimizer: Any, mean_loss: Any, *batch: Any) -> Work:
-    """Steps of an optimizer; forward and backward pass are compiled, the optimizer is a fused kernel of PyTorch's."""
+    """Steps of an optimizer; forward and backward pass are compiled, the optimizer is PyTorch's fused kernel."""
     compiled = torch.compile(mean_loss, dynamic=False)
 
     def work() -> Any:
@@ -395,7 +396,7 @@ class Block(torch.nn.Module):
         return x + self.narrowed(F.gelu(self.widened(self.mlp_norm(x))))
 
     def attention(self, mixed: Any, causal: Any) -> Any:
-        """Attention of several heads over queries, keys and values that stand one behind the other."""
+        """Attention of several heads; queries, keys and values are concatenated in ``mixed``."""
         batch, length, _ = mixed.shape
         parts = mixed.chunk(3, dim=-1)
         queries, keys, values = (part.reshape(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
@@ -428,7 +429,7 @@ class Gpt(torch.nn.Module):
 
 
 def channels_first(layer: Convolution) -> list[Any]:
-    """The data of a layer as views with the channels behind the first axis."""
+    """The data of a layer as views with channels after the first axis."""
     x, w, ct = [given(array).movedim(-1, 1) for array in layer.data()]
     return [x, w.transpose(0, 1) if layer.transposed else w, ct]
 

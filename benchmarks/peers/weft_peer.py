@@ -1,4 +1,4 @@
-"""Weft: the tasks of `mlx_style`, and a part of its inside that has a budget of its own."""
+"""Weft: the tasks of `mlx_style`, and tasks on its internals that have budgets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class WeftPeer(MlxStylePeer):
     package = "weft"
 
     def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work:
-        """Gives a row as float32, to compare. MLX does not take part: it needs 14 seconds for 1536 of bfloat16."""
+        """Returns one row as float32, to compare. MLX does not do this task: it takes 14 seconds for 1536 of
+        bfloat16."""
         a, b = (mx.array(floats(*shape, seed=seed)).astype(getattr(mx, dtype)) for seed in (0, 1))
         mx.eval(a, b)
 
@@ -41,7 +42,7 @@ class WeftPeer(MlxStylePeer):
         return fast
 
     def generate_kernel(self, shape: tuple[int, ...]) -> Work:
-        """Machine code for the kernel of gelu, neither planning before it nor LLVM's own first use."""
+        """Generates machine code for the kernel of gelu; planning and LLVM's initialisation are not measured."""
         x = mx.array(floats(*shape))
         kernel, schedule = only_kernel(x * (1 + mx.erf(x / math.sqrt(2))) / 2)
         mx.eval(x + x)
@@ -49,7 +50,7 @@ class WeftPeer(MlxStylePeer):
 
 
 def only_kernel(result: mx.array) -> tuple[Any, Any]:
-    """The kernel that computes an array and its schedule, planned but not generated."""
+    """The kernel that computes an array, and its schedule; it is planned but not generated."""
     program = Program()
     program.add([result.node], lambda node: None if node.value is None else node.value.strides)
     planned: list[tuple[Any, Any]] = []
