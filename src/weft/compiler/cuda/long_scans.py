@@ -1,11 +1,11 @@
 """Scans of long rows, which read and write each element once.
 
-A block has a chunk of a row: it folds the chunk, tells the others what that came to, finds out what comes before it
-from what they told, and scans (decoupled look-back: Merrill and Garland 2016). What is joined with what, and in which
-order, is as in `weft.primitives.scans`: chunks are scanned in vectors of sixteen, one vector after the other, and so
-are the totals of chunks. So bits do not depend on which block comes first.
+A block takes a chunk of a row: it folds the chunk, publishes the total in memory, finds the total of all chunks before
+it from what other blocks published, and scans the chunk (decoupled look-back: Merrill and Garland 2016). Values are
+joined in the order of `weft.primitives.scans`: a chunk is scanned in vectors of sixteen elements, one vector after the
+other, and so are the totals of chunks. So bits do not depend on which block comes first.
 
-Chunks, vectors and elements are counted in the direction of the scan.
+Chunks, vectors and elements are numbered in the direction of the scan.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from weft.primitives.scans import ROW_CHUNK
 THREADS = 128
 
 READ_TOGETHER = 16
-"""Elements that a thread reads before it leaves them in shared memory."""
+"""How many elements a thread reads before it stores them to shared memory."""
 
 RESIDENT = 6
-"""A multiprocessor has room for so many blocks: most of the time they wait for what is joined one by one."""
+"""How many blocks a multiprocessor has room for. Most of the time they wait for totals that are joined one by one."""
 
 LARGEST = 4
-"""Bytes of an element."""
+"""The most bytes of an element."""
 
 PARTS = ROW_CHUNK // FOLDED
-"""Parts of a chunk that are folded by themselves."""
+"""How many parts of a chunk are folded separately."""
 
 FOLDED_TOGETHER, JOINED_TOGETHER = 16, 8
-"""Elements, or totals of vectors, that a thread reads before it joins them."""
+"""How many elements, or totals of vectors, a thread reads before it joins them."""
 
-# The numbers of a step: slot and offset of memory, and these.
+# The positions of the numbers of a step: slot and offset of each memory, and those below.
 SOURCE, TARGET, TOTALS, VECTORS, SUMS, COUNTER = range(0, 12, 2)
 UNITS, EXTENT, CHUNKS = range(12, 15)
 
 
 def _is_told(dtype: Dtype, scan: LongScan) -> bool:
-    """Whether what comes before a chunk is one float64, and a chunk fits the shared memory of every card."""
+    """Whether the total before a chunk is a single float64, and a chunk fits the shared memory of every card."""
     totals = [part for part, _ in scan.scan.reducer.identity(dtype)]
     return dtype.is_floating and dtype.size <= LARGEST and totals == [dtypes.float64]
 
@@ -133,20 +133,21 @@ def scan_code(scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> R
 
 
 class _ChunkTile:
-    """How a chunk lies in shared memory: as many elements of a vector as a thread reads at once are a *piece*. Pieces
-    of a vector are exchanged, so that those of neighbouring threads are in other banks."""
+    """The layout of a chunk in shared memory. A *piece* is as many elements of a vector as a thread reads at once. The
+    pieces of a vector are permuted, so that neighbouring threads access different banks."""
 
     def __init__(self, dtype: Dtype) -> None:
         self.bytes = register_bytes(dtype)
         self.piece = 16 // self.bytes
         self.pieces = VIRTUAL_LANES // self.piece
         self.shift = (8 // self.pieces).bit_length() - 1
-        """So many bits of the number of a vector do not count: a row of all banks has eight pieces."""
+        """How many low bits of a vector's number do not affect the permutation: a row of all banks has eight pieces."""
         self.size = ROW_CHUNK * self.bytes
 
 
 class LongScansWriter:
-    """Writes the kernel: a unit is a chunk, which blocks take in order, so that what a block waits for is at work."""
+    """Writes the kernel. A unit is a chunk. Blocks take chunks in order, so some block is at work on all that one waits
+    for."""
 
     def __init__(self, scan: LongScan, dtype: Dtype, reverse: bool, inclusive: bool) -> None:
         self.tile = _ChunkTile(dtype)
@@ -161,7 +162,7 @@ class LongScansWriter:
         code = self.code
         self.elements = code.shared_of_launch()
         self.befores = code.moved(self.elements, self.tile.size)
-        """What each vector comes to, and then what comes before it."""
+        """For each vector its total, which is then replaced by the total of all vectors before it."""
         self.parts, self.start = code.shared(WORD * PARTS), code.shared(WORD)
         self.chunks = code.number(CHUNKS)
         totals, vectors, sums = (code.global_memory(position) for position in (TOTALS, VECTORS, SUMS))
@@ -195,8 +196,8 @@ class LongScansWriter:
         self._write(begin)
 
     def _turned(self, index: str) -> str:
-        """The place of an element in the direction of the scan, by its index in the chunk, and the other way round;
-        those that are not there stay where they are."""
+        """The position of an element in the direction of the scan, from its index in the chunk, and vice versa.
+        Positions behind the last element stay unchanged."""
         if not self.reverse:
             return index
         code = self.code
@@ -209,11 +210,11 @@ class LongScansWriter:
         return self.code.at(self.elements, self.code.word("xor", index, moved), REGISTER_TYPES[self.dtype])
 
     def _exchanged(self, vector: str) -> str:
-        """What the numbers of the pieces of a vector are exchanged by."""
+        """The number that the numbers of a vector's pieces are permuted with, by exclusive or."""
         return self.code.word("and", self.code.word("lshr", vector, self.tile.shift), self.tile.pieces - 1)
 
     def _items(self) -> Iterator[list[str]]:
-        """The indices of the elements that this thread reads and writes, some at a time."""
+        """The indices of the elements that this thread reads and writes, several at a time."""
         code, several = self.code, min(READ_TOGETHER, ROW_CHUNK // THREADS)
         with self.e.loop("0", str(ROW_CHUNK), THREADS * several) as first:
             begin = code.word("add", code.narrow(first), code.thread)
@@ -241,7 +242,7 @@ class LongScansWriter:
                     store(self.L, Value(self.L, name, self.dtype), self.dtype, location, None)
 
     def _vectors(self) -> Iterator[str]:
-        """The vectors of this thread, one after the other."""
+        """The vectors of this thread, one by one."""
         with self.e.loop(self.code.wide(self.code.thread), str(ROW_CHUNK // VIRTUAL_LANES), THREADS) as vector:
             yield self.code.narrow(vector)
 
@@ -254,7 +255,7 @@ class LongScansWriter:
         return [code.at(self.elements, pointer, REGISTER_TYPES[self.dtype]) for pointer in pointers]
 
     def _of_vector(self, pieces: Sequence[str]) -> list[Value]:
-        """The elements of a vector by themselves."""
+        """The elements of a vector, each lifted to a total."""
         type_, values = f"<{self.tile.piece} x {REGISTER_TYPES[self.dtype]}>", []
         for pointer in pieces:
             several = self.e.assign(f"load {type_}, ptr {pointer}, align 16")
@@ -288,7 +289,7 @@ class LongScansWriter:
         return self.L.select(Value(self.L, condition, dtypes.bool_), yes, no)
 
     def _running(self) -> RunningTotal:
-        """A total of nothing yet."""
+        """A running total, at first that of no elements."""
         return RunningTotal(self.e, self._nothing())
 
     @property
@@ -296,7 +297,7 @@ class LongScansWriter:
         return REGISTER_TYPES[self.total]
 
     def _fold_parts(self) -> None:
-        """Leave what each part comes to of so many elements as are folded by themselves: a team has one."""
+        """Fold each part of the chunk with a team, and store its total."""
         code, e = self.code, self.e
         with e.when(code.word("icmp ult", code.thread, VIRTUAL_LANES * PARTS)):
             part = code.word("lshr", code.thread, VIRTUAL_LANES.bit_length() - 1)
@@ -328,7 +329,7 @@ class LongScansWriter:
         return self.code.word("and", self.code.lane, VIRTUAL_LANES - 1)
 
     def _total_of_parts(self) -> Value:
-        """What the chunk comes to: its parts are folded like elements of a row."""
+        """The total of the chunk: its parts are folded like the elements of a row."""
         code, lane = self.code, self._lane()
         exists = code.word("icmp ult", lane, PARTS)
         pointer = code.at(self.parts, code.chosen(exists, lane, 0), self._type)
@@ -338,7 +339,7 @@ class LongScansWriter:
         return total
 
     def _fold_vectors(self) -> None:
-        """Leave what each vector comes to, joined as a scan of it joins its last element."""
+        """Store the total of each vector, joined in the order in which a scan makes its last element."""
         for vector in self._vectors():
             values = self._of_vector(self._pieces_of(vector))
             while len(values) > 1:
@@ -346,7 +347,7 @@ class LongScansWriter:
             self.e.store(self._type, values[0].name, self.code.at(self.befores, vector, self._type))
 
     def _join_vectors(self) -> None:
-        """Replace what each vector comes to by what comes before it in the chunk."""
+        """Replace the total of each vector by the total of all vectors before it in the chunk."""
         code, e = self.code, self.e
         running = self._running()
         vectors = code.word("lshr", code.word("add", self.there, VIRTUAL_LANES - 1), VIRTUAL_LANES.bit_length() - 1)
@@ -356,7 +357,7 @@ class LongScansWriter:
             return [code.moved(self.befores, code.add(first, n), self._type) for n in range(JOINED_TOGETHER)]
 
         def ask(first: str) -> None:
-            """Read totals before those that come first are joined: shared memory answers later than that takes."""
+            """Read totals early: shared memory takes longer to answer than the totals before them take to be joined."""
             for slot, index in zip(following, indices(first), strict=True):
                 e.store(self._type, e.load(self._type, index), slot)
 
@@ -371,7 +372,7 @@ class LongScansWriter:
                 running.write(joined if number else self._chosen(code.compare("eq", first, 0), total, joined))
 
     def _scan(self) -> None:
-        """Scan each vector, and join it with what comes before it in the chunk and before the chunk."""
+        """Scan each vector, and join it with the totals before it in the chunk and before the chunk."""
         code, e = self.code, self.e
         start = Value(self.L, e.load(self._type, self.start), self.total)
         for vector in self._vectors():
@@ -387,7 +388,7 @@ class LongScansWriter:
             self._put(pieces, [self.reducer.finish(self.L, one, self.dtype) for one in merged])
 
     def _within(self, values: list[Value]) -> list[Value]:
-        """A vector scanned by itself."""
+        """A vector, scanned without what comes before it."""
         distance = 1
         while distance < len(values):
             joined = [self._merged(*pair) for pair in zip(values[:-distance], values[distance:], strict=True)]

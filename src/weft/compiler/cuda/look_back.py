@@ -1,8 +1,8 @@
-"""What comes before a chunk of a row that is scanned, from what other blocks told.
+"""Finds the total of all chunks before a chunk of a scanned row, from what other blocks published in memory.
 
-A block tells what its chunk comes to; the one of the last chunk of a vector of sixteen what these come to together, and
-then what all chunks up to there come to. These sums are joined one after the other in any case, so it does not matter
-from which one on a block does that.
+The block of a chunk publishes its total. The block of the last chunk of a vector of sixteen also publishes the total of
+that vector, and then the sum of all chunks up to there. The totals of vectors are added in order in any case, so the
+result does not depend on the sum from which a block continues.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from weft.compiler.cuda.threads import WARP
 from weft.compiler.kernel import VIRTUAL_LANES
 
 WORD = 8
-"""Bytes of what is told: 0 as long as nothing is known."""
+"""Bytes of a published word. It is 0 until it is published."""
 
 NEVER = 0x7FFC0DEC0DE00001
-"""A NaN that no arithmetic gives."""
+"""A NaN that arithmetic never gives. Words are combined with it by exclusive or, so that none is 0."""
 NAN = 0x7FF8000000000000
 
 
 class RunningTotal:
-    """A total that grows, in a stack slot that LLVM turns into registers."""
+    """A total to which elements are joined, in a stack slot that LLVM turns into registers."""
 
     def __init__(self, e: Emitter, first: Value) -> None:
         self._e, self._first, self._type = e, first, REGISTER_TYPES[first.dtype]
@@ -42,8 +42,8 @@ class RunningTotal:
 
 
 class Told(NamedTuple):
-    """Memory for words of all rows: of each chunk, of each vector of chunks, and of all up to the end of each vector. A
-    row has so many ``chunks``."""
+    """The memory for words of all rows: for each chunk, for each vector of chunks, and for all chunks up to the end of
+    each vector. A row has ``chunks`` chunks."""
 
     totals: str
     vectors: str
@@ -52,7 +52,8 @@ class Told(NamedTuple):
 
 
 class LookBack:
-    """One warp does it. Totals are float64, joined by ``merged``, and begin with ``nothing``."""
+    """Writes the look-back, which one warp does. Totals are float64, joined by ``merged``, and begin with
+    ``nothing``."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class LookBack:
         self._merged, self._nothing = merged, nothing
 
     def before(self, row: str, number: str, total: Value) -> Value:
-        """Tell the ``total`` of a chunk, whose number in its row is given; returns what comes before it."""
+        """Publish the ``total`` of chunk ``number`` of a row; returns the total of all chunks before it."""
         code, e = self.code, self.e
         totals, alone, sums = self._of_row(row)
         own, vector = code.word("and", code.narrow(number), VIRTUAL_LANES - 1), code.divide(number, VIRTUAL_LANES)
@@ -89,7 +90,7 @@ class LookBack:
         return self._chosen(code.word("icmp eq", own, 0), running, behind)
 
     def _of_row(self, row: str) -> tuple[str, str, str]:
-        """The words of a row."""
+        """The addresses of the words of a row."""
         code, told = self.code, self._told
         vectors = code.divide(code.add(told.chunks, VIRTUAL_LANES - 1), VIRTUAL_LANES)
         counts = (told.chunks, vectors, vectors)
@@ -98,8 +99,8 @@ class LookBack:
         return totals, alone, sums
 
     def _heard_of_vector(self, totals: str, vector: str, own: str, total: Value) -> Value:
-        """The totals of the chunks of a vector in as many threads, up to number ``own``, which is known; later ones are
-        anything."""
+        """The totals of the chunks of a vector, each in a thread, up to number ``own``, which is this block's. Those of
+        later chunks are undefined."""
         code, e, lane = self.code, self.e, self._lane()
         first = code.multiply(vector, VIRTUAL_LANES)
         word, waiting = e.slot("i64"), e.slot("i1")
@@ -113,7 +114,7 @@ class LookBack:
         return self._decoded(e.load("i64", word))
 
     def _scanned(self, total: Value) -> Value:
-        """The totals of a vector of chunks, scanned by itself."""
+        """The totals of a vector of chunks, scanned without what comes before the vector."""
         code, lane, distance = self.code, self._lane(), 1
         while distance < VIRTUAL_LANES:
             source = code.word("and", code.word("sub", code.lane, distance), WARP - 1)
@@ -123,8 +124,8 @@ class LookBack:
         return total
 
     def _sum_before(self, vector: str, alone: str, sums: str) -> Value:
-        """What all vectors before one come to, joined one after the other from the last one on of which that is known:
-        each thread looks at another one."""
+        """The sum of all vectors before ``vector``. Each thread reads the words of another one; their totals are joined
+        one by one, beginning with the nearest sum that is published."""
         code, e = self.code, self.e
         here = code.subtract(code.subtract(vector, 1), code.wide(code.lane))
         exists, near = code.compare("sge", here, 0), code.larger(here, 0)
@@ -158,7 +159,7 @@ class LookBack:
         return self.L.select(Value(self.L, condition, dtypes.bool_), yes, no)
 
     def _of_lane(self, value: Value, lane: str) -> Value:
-        """The number of another thread of the warp."""
+        """The number that another thread of the warp has."""
         e, bits = self.e, self.e.assign(f"bitcast double {value.name} to i64")
         low, high = (self.code.narrow(part) for part in (bits, e.assign(f"lshr i64 {bits}, 32")))
         low, high = (self.code.wide(self.code.taken(part, lane)) for part in (low, high))

@@ -1,4 +1,4 @@
-"""Matrix products on NVIDIA GPUs: of a few rows by kernels of our own, else by cuBLASLt."""
+"""Matrix products on NVIDIA GPUs: products of a few rows by generated kernels, others by cuBLASLt."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NARROW = (dtypes.float16, dtypes.bfloat16)
 _MOST_SCRATCH = 1 << 25
 _LEAST_SCRATCH = 1 << 20
 _SCRATCH_PER_ELEMENT = 32
-"""Scratch memory holds parts of sums: so many bytes are several of them for each element of the result."""
+"""Bytes of scratch memory for each element of the result: room for several partial sums of it."""
 
 _MOST_CALLS = 64
-"""Matrices that lie in memory so that more calls of the library would be needed are copied."""
+"""A product that would need more calls of the library, because of where its matrices are in memory, is copied first."""
 
 
 class _Axis(NamedTuple):
-    """A batch axis: its extent, and from one matrix to the next one the distances in elements of both operands and the
+    """A batch axis: its extent, and the distances in elements from one matrix to the next of both operands and the
     result."""
 
     extent: int
@@ -50,14 +50,14 @@ def _declines(node: Node) -> str:
 
 
 def _is_known(node: Node) -> bool:
-    """Whether the library multiplies such numbers."""
+    """Whether the library multiplies these dtypes."""
     a, b = [x.dtype for x in node.inputs]
     return a is b and a in _KINDS and (node.dtype is a or (a in _NARROW and node.dtype is dtypes.float32))
 
 
 def _adapts(node: Node) -> Node | None:
-    """Integers are multiplied and added up by a kernel. Where one operand was converted from half precision, it is
-    converted again, for the library multiplies numbers of one kind."""
+    """Integers are multiplied and summed by a kernel. If only one operand was converted from half precision, it is
+    converted back, because the library multiplies operands of the same dtype."""
     if node.dtype.is_integer:
         return _sums_of_products(node)
     if cublas.missing() or _is_known(node) or has_few_rows(node):
@@ -67,7 +67,7 @@ def _adapts(node: Node) -> Node | None:
 
 
 def _sums_of_products(node: Node) -> Node:
-    """A product as the sum over the last axis of what all rows and columns make."""
+    """A product as a sum over the last axis of products of all rows with all columns."""
     a, b = [wrap(_converted(x, node.dtype)) for x in node.inputs]
     last = node.ndim
     left, right = p.expand(a, axes=(last - 1,)), p.expand(p.matrix_transpose(b), axes=(last - 2,))
@@ -86,23 +86,23 @@ def has_few_rows(node: Node) -> bool:
 
 
 def _is_few(shape: Shape, inner: int, kinds: Sequence[Dtype]) -> bool:
-    """Whether there are so few rows, or columns, that to read the other operand takes longer than to multiply."""
+    """Whether there are so few rows, or columns, that reading the other operand takes longer than multiplying."""
     known = all(kind in few_rows.DTYPES for kind in kinds)
     fits = inner <= few_rows.MOST_TERMS and prod(shape[:-2]) <= few_rows.MOST_PRODUCTS
     return known and fits and min(shape[-2:]) <= few_rows.MOST_ROWS
 
 
 def _rounds(node: Node, dtype: Dtype) -> bool:
-    """Whether sums, where these are asked for, can be rounded to half precision when they are stored: the library does
-    it if that is the operands' own."""
+    """Whether sums can be rounded to half precision when they are stored. The library can do it if that is the dtype of
+    the operands."""
     if has_few_rows(node):
         return dtype in _NARROW
     return not cublas.missing() and all(x.dtype is dtype for x in node.inputs) and dtype in _NARROW
 
 
 def _accepts(node: Node, position: int, strides: Shape) -> bool:
-    """Whether the matrices of an operand are stored by rows or by columns, and a few calls of the library get to all of
-    them."""
+    """Whether the matrices of an operand are stored by rows or by columns, and a few calls of the library can reach all
+    of them."""
     shape = node.inputs[position].shape
     found = leading(shape[-2:], strides[-2:])
     if found is None or (has_few_rows(node) and found[1] > few_rows.MOST_DISTANCE):
@@ -126,7 +126,7 @@ def _scratch_for(shape: Shape) -> int:
 def step(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
     """The step for a matrix product.
 
-    The library's matrices are stored by columns. The transposed result of ours is, and it is the product of the
+    The library stores matrices by columns. Stored so, our row-major result is the transposed result: the product of the
     transposed operands in the other order.
     """
     (a, b), (out,) = call.operands, call.results
@@ -168,7 +168,7 @@ def _steps_of_few_rows(call: RoutineCall, axes: Sequence[_Axis]) -> list[Routine
 
 
 def _united(axes: Sequence[_Axis], operands: int) -> list[_Axis]:
-    """Axes that go over the same matrices, as few as possible, the longest one last; at least one."""
+    """Axes over the same matrices: as few as possible, at least one, and the longest one last."""
     found: list[_Axis] = []
     for axis in axes:
         if axis.extent == 1:
@@ -184,7 +184,7 @@ def _united(axes: Sequence[_Axis], operands: int) -> list[_Axis]:
 
 
 def _matrix(operand: Operand, stride: int) -> tuple[cublas.MatrixLayout, bool]:
-    """An operand as the library sees it, and whether that has to be transposed."""
+    """The layout of an operand for the library, and whether the library has to transpose it."""
     (rows, columns), found = operand.shape[-2:], leading(operand.shape[-2:], operand.strides[-2:])
     if found is None:
         raise AssertionError(f"matmul cannot read an operand with strides {operand.strides}")
@@ -194,7 +194,7 @@ def _matrix(operand: Operand, stride: int) -> tuple[cublas.MatrixLayout, bool]:
 
 
 def _offsets(axes: Sequence[_Axis], operands: Sequence[Operand]) -> tuple[tuple[int, int, int], ...]:
-    """How many bytes behind the first ones the matrices of each call begin, in the order of the library."""
+    """For each call, the distances in bytes of its matrices from the first ones, in the library's order of operands."""
     found = []
     for indices in product(*[range(axis.extent) for axis in axes]):
         a, b, out = [
@@ -206,7 +206,7 @@ def _offsets(axes: Sequence[_Axis], operands: Sequence[Operand]) -> tuple[tuple[
 
 
 def _compute(call: RoutineCall, dtype: Dtype) -> int:
-    """In which type sums are made."""
+    """The type in which the library adds up."""
     if dtype is dtypes.float64:
         return cublas.COMPUTE_64F
     if dtype is dtypes.float32 and call.params["precision"] == FAST:

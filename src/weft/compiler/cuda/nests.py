@@ -1,7 +1,8 @@
-"""What all walks of a GPU have in common: the entry, units, and turns of a loop that a thread does together.
+"""Shared by all walks of a GPU: the entry, units, and turns of a loop that a thread does together.
 
-The generated entry is ``kernel(ptr numbers, ptr table)``: `number_layout` says what the 64-bit ``numbers`` are;
-``table`` holds buffer addresses and constants of the run. Blocks take units in turn, so any number of them is right.
+The generated entry is ``kernel(ptr numbers, ptr table)``. `number_layout` says what the 64-bit ``numbers`` are;
+``table`` holds the addresses of buffers and the constants of the run. Each block takes every n-th unit, if there are n
+blocks, so any number of blocks is right.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from weft.compiler.passes import Pass
 ENTRY = "ptr noalias readonly %numbers, ptr noalias readonly %table"
 
 BODY_TOGETHER = 64
-"""How long the bodies of turns that are done together are, in cheap operations."""
+"""The most cheap operations in the bodies of all turns that are done together."""
 
 Turns = Callable[[Sequence[str], bool], None]
 AtTurn = Callable[[str, bool], None]
 
 
 class _State(NamedTuple):
-    """Where in its loops a writer is, and the values that are known there."""
+    """The position of a writer in its loops, and the values that are known there."""
 
     values: dict[int, Any]
     offsets: dict[int, str]
@@ -42,13 +43,14 @@ class _State(NamedTuple):
 
 
 class ThreadWriter(NestWriter):
-    """What all walks have in common: units, rows, and turns of a sweep done together."""
+    """Shared by all walks: units, rows, and turns of a sweep that are done together."""
 
     rounds_bfloat16 = True
     loads_first = False
-    """Whether a thread loads before it does anything else, also if it does all turns together."""
+    """Whether loads come first even if a thread does all its turns together."""
     most_together = 12
-    """Elements of a row, or turns of a sweep, that a thread does together: it waits for memory once, not for each."""
+    """The most elements of a row, or turns of a sweep, that a thread does together. It waits for memory once for
+    all."""
     body_together = BODY_TOGETHER
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule, width: int) -> None:
@@ -59,7 +61,7 @@ class ThreadWriter(NestWriter):
         self.first_of_vector = "0"
 
     def _address(self, pointer: str) -> str:
-        """What is in the table is in the memory of the device: told so, LLVM uses faster instructions."""
+        """A pointer from the table, marked as one to global memory, for which LLVM has faster instructions."""
         cast = self.e.assign(f"addrspacecast ptr {pointer} to ptr addrspace(1)")
         return self.e.assign(f"addrspacecast ptr addrspace(1) {cast} to ptr")
 
@@ -85,22 +87,22 @@ class ThreadWriter(NestWriter):
         wait_for_kernels(self.e)
 
     def _begin_threads(self) -> None:
-        """What a thread has to know of its block before it does anything."""
+        """Compute what each thread needs to know about its place in the block."""
 
     def _unit(self, unit: str) -> None:
-        """What a block does at a time."""
+        """The work of a block for one unit."""
         raise NotImplementedError
 
     def _row_of_thread(self, block: str) -> str:
-        """The row of this thread in a block of rows; threads that are neighbours in a row have the same."""
+        """The row of this thread in a block of rows. Threads that are neighbours in a row have the same one."""
         bits = self.number("bits")
         together = self.e.assign(f"lshr i64 {self.schedule.threads}, {bits}")
         first = self.e.assign(f"mul i64 {block}, {together}")
         return self.e.assign(f"add i64 {first}, {self.e.assign(f'lshr i64 {self.thread}, {bits}')}")
 
     def _together(self, turns: Sequence[Callable[[], None]], current: Pass, reductions: Reductions, count: int) -> None:
-        """All that a pass does in several ``turns``: first what it loads of all of them, then all else at ``count`` of
-        them, each instruction before the next one, and so on."""
+        """All that a pass does in several ``turns``: first the loads of all turns, then everything else for ``count``
+        turns at a time, each instruction for all of these turns before the next one."""
         start, states = self._state(), []
         for begin_turn in turns:
             self._go_to(start.copied())
@@ -116,11 +118,11 @@ class ThreadWriter(NestWriter):
         self._go_to(start)
 
     def _loads_ahead(self, current: Pass) -> list[int]:
-        """What a pass may load before it does anything else."""
+        """The loads of a pass that may come before everything else."""
         return [number for number in current.computed if is_ahead(self.kernel.instructions[number])]
 
     def _accumulate_at(self, states: Sequence[_State], position: int, current: Pass, reductions: Reductions) -> None:
-        """What a pass does with one instruction in several turns."""
+        """One instruction of a pass, in several turns."""
         for state in states:
             self._go_to(state)
             self._accumulate_one(position, current, reductions)
@@ -136,7 +138,8 @@ class ThreadWriter(NestWriter):
         self.sweep_count, self.first_of_vector = state.sweep_count, state.first_of_vector
 
     def _in_turns(self, start: str, stop: str, step: int, count: int, body: Turns) -> None:
-        """``range(start, stop, step)``, ``count`` turns at a time, then a quarter of that, and so on."""
+        """A loop over ``range(start, stop, step)``: ``count`` turns at a time; for the rest, a quarter of that, and so
+        on."""
         e = self.e
         while count > 1:
             several = step * count
@@ -152,8 +155,8 @@ class ThreadWriter(NestWriter):
     def _by_turns(
         self, start: str, stop: str, step: int, begin_turn: AtTurn, current: Pass, reductions: Reductions
     ) -> None:
-        """A pass over ``range(start, stop, step)``. ``begin_turn`` goes to one of them, and is told whether the
-        ``step`` elements from there on are all before ``stop``."""
+        """A pass over ``range(start, stop, step)``. ``begin_turn`` selects an index, and is told whether all ``step``
+        elements from there on are before ``stop``."""
 
         count = self._turns_together(current)
 
@@ -163,18 +166,18 @@ class ThreadWriter(NestWriter):
         self._in_turns(start, stop, step, self._turns_loaded(current, count), body)
 
     def _turns_together(self, current: Pass) -> int:
-        """How many turns are done together: as many as their values fit the registers."""
+        """How many turns are done together: as many as the registers hold the values of."""
         if sum([meets(self.kernel.instructions[number]) for number in current.needed]) > 1:
             return 1
         weight = sum([weight_of(self.kernel.instructions[number]) for number in current.computed])
         return max(1, min(self.most_together, self.body_together // max(1, weight * self.width)))
 
     def _turns_loaded(self, current: Pass, count: int) -> int:
-        """Of how many turns a pass loads what it needs before it does ``count`` of them."""
+        """For how many turns a pass loads before it does ``count`` of them."""
         return count
 
     def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
-        """The last sweep is done some turns at a time."""
+        """The last sweep does several turns at a time."""
         if depth < self.kernel.sweeps or self._lanes_inside:
             super()._open_sweep(depth, current, reductions)
             return

@@ -1,4 +1,4 @@
-"""What kernels of products are written with."""
+"""Shared by the kernels of products: they load all numbers of the step when they begin."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from weft.compiler.cuda.code import BlockCode
 
 
 class NumberedCode(BlockCode):
-    """Writes a kernel that reads ``count`` numbers, all of them when it begins. The first one is how many units of work
-    it has. ``position`` is that of the thread in its block, as ``i64``."""
+    """Writes a kernel that loads ``count`` numbers when it begins. The first one says how many units of work there are.
+    ``position`` is the number of the thread in its block, as ``i64``."""
 
     def __init__(self, threads: int, count: int) -> None:
         self._count = count
@@ -27,5 +27,5 @@ class NumberedCode(BlockCode):
         return self._found[int(position)]
 
     def each_unit(self) -> AbstractContextManager[str]:
-        """Blocks take units in turn; gives the number of one."""
+        """A loop over the units of a block; gives the number of a unit."""
         return self.units(self.number(0))

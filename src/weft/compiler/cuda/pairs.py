@@ -1,5 +1,5 @@
-"""Kernels of values that are made in pairs, such as random words: a thread has some lanes of the first half, and those
-of the second half that belong to them."""
+"""Kernels of values that are computed in pairs, such as random words: a thread has some lanes of the first half, and
+those of the second half that are paired with them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from weft.compiler.kernel import Instruction, Kernel
 
 
 class PairsWriter(ElementsWriter):
-    """There is one row. Both lanes of a pair are computed where the first one is."""
+    """There is one row. A pair is computed at its first lane; the second value is stored until it is needed."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
         distance = pair_distance(kernel)
         assert distance is not None
         self.distance = distance
-        """The number of the instruction that says how far apart they are."""
+        """The number of the instruction for the distance between the lanes of a pair."""
         self.seconds: dict[int, Any] | None = None
-        """Values of the lanes behind the current ones; None if these are by themselves."""
+        """The second values of pairs, while both halves are done together; None if lanes are done one by one."""
         self.is_second = False
 
     def _unit(self, unit: str) -> None:
@@ -47,7 +47,7 @@ class PairsWriter(ElementsWriter):
                         self._body()
 
     def _all_there(self, starts: list[str], stops: list[str]) -> str:
-        """Whether all lanes are there, and aligned in memory."""
+        """Whether all lanes exist and are aligned in memory."""
         e, holds = self.e, "true"
         for start, stop in zip(starts, stops, strict=True):
             whole = e.assign(f"icmp eq i64 {e.assign(f'sub i64 {stop}, {start}')}, {self.schedule.lanes}")

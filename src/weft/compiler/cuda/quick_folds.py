@@ -1,4 +1,4 @@
-"""Folds of several elements at once in a way that is nearly always right."""
+"""Folds several elements at once in a quick way, whose result is checked and nearly always right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.primitives.reducers import Quick
 
 
 def quick_of(instruction: Instruction, kernel: Kernel) -> Quick | None:
-    """Another way to fold what a reduction folds, if these are float32 numbers and there is one."""
+    """The quick way to do a reduction of float32 numbers; None if there is none."""
     element = kernel.instructions[instruction.inputs[0]]
     if instruction.operation != "reduce" or {instruction.dtype, element.dtype} != {dtypes.float32}:
         return None
@@ -22,7 +22,7 @@ def quick_of(instruction: Instruction, kernel: Kernel) -> Quick | None:
 
 
 def fold_quickly(e: Emitter, fold: Accumulator, quick: Quick, lifted: Sequence[tuple[Any, ...]]) -> None:
-    """Fold elements in that way; if it was not right, once more in order."""
+    """Fold elements in the quick way. If the check fails, fold them again in order."""
     (joined,) = fold.read()
     numbers = [joined, *[one for (one,) in lifted]]
     while len(numbers) > 1:

@@ -1,4 +1,4 @@
-"""What of the elements of a row is saved from one pass to the next on a GPU, and in which array."""
+"""Which values of the elements of a row are saved from one pass to the next on a GPU, and in which arrays."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from weft.compiler.passes import Pass, is_expensive
 from weft.dtypes import Dtype
 
 COPIED_SIZES = 4, 8
-"""Bytes of elements that a card copies from memory to shared memory by itself."""
+"""Sizes in bytes of elements for which a card has instructions that copy from memory to shared memory."""
 
 
 def is_ahead(instruction: Instruction) -> bool:
-    """Whether a load may come before all else that a thread does: it is of neighbours, wherever and whatever they
-    are."""
+    """Whether a load may come before all else that a thread does: it reads neighbouring elements, at locations and
+    under conditions that are not computed."""
     access = instruction.access
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
@@ -21,11 +21,10 @@ def is_ahead(instruction: Instruction) -> bool:
 
 
 def arranged(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[int]]:
-    """In which array each value is that is saved, and the bytes of an element of each array. A value takes the place of
-    one that was recalled for the last time before: in an earlier pass, or in the same one by an instruction before
-    it."""
+    """The array of each saved value, and the bytes of an element of each array. A value may take the place of one that
+    is not needed any more: whose last recall was in an earlier pass, or in the same pass by an earlier instruction."""
     last = {number: (index, number) for index, current in enumerate(passes) for number in current.recalled}
-    arrays: list[tuple[int, tuple[int, int]]] = []  # bytes of an element, and when what is there is recalled last
+    arrays: list[tuple[int, tuple[int, int]]] = []  # bytes of an element, and the last recall of the current value
     found: dict[int, int] = {}
     early = fetched(kernel, passes)
     saved = [(index, number) for index, current in enumerate(passes) for number in sorted(current.saved - early)]
@@ -42,8 +41,8 @@ def arranged(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[i
 
 
 def fetched(kernel: Kernel, passes: list[Pass]) -> set[int]:
-    """What later passes load and save, as it is in memory: it is copied to where it is saved when a row begins, while
-    other things are done."""
+    """Loads that later passes save unchanged. They are copied to shared memory from the beginning of a row on, while
+    threads do other work."""
     found: set[int] = set()
     if not passes[0].roots:
         return found
@@ -56,8 +55,8 @@ def fetched(kernel: Kernel, passes: list[Pass]) -> set[int]:
 
 
 def is_worth_saving(instruction: Instruction) -> bool:
-    """Whether shared memory is nearer than what a value is made of: what is loaded, and what takes many operations.
-    What all rows load is in caches."""
+    """Whether recalling a value takes less time than computing it again: true for loads and for expensive operations.
+    What all rows load is in caches, and is not saved."""
     if instruction.dtype.is_bool or instruction.dtype.is_complex or not instruction.varying:
         return False
     access = instruction.access
@@ -67,17 +66,17 @@ def is_worth_saving(instruction: Instruction) -> bool:
 
 
 def saved_row(lanes: int) -> int:
-    """Elements from one row to the next in shared memory: neighbours have other banks."""
+    """The distance in elements of rows in shared memory. It is chosen so that neighbouring rows use different banks."""
     return lanes + VIRTUAL_LANES
 
 
 def register_bytes(dtype: Dtype) -> int:
-    """Bytes of a real number as it is held in registers."""
+    """Bytes of a real number in a register."""
     return 4 if dtype in HALVES else dtype.size
 
 
 def bytes_of_totals(kernel: Kernel, current: Pass) -> int:
-    """Bytes of what the reductions of a pass come to, in registers."""
+    """Bytes of the totals of a pass's reductions, in registers."""
     size = 0
     for instruction in [kernel.instructions[root] for root in current.roots]:
         if instruction.operation == "reduce":

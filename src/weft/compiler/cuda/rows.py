@@ -1,4 +1,4 @@
-"""Kernels whose rows are done by sixteen threads each, or by one if they have one lane."""
+"""Kernels in which each row is done by sixteen threads, or by one thread if rows have a single lane."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.compiler.passes import Pass
 
 
 class RowsWriter(SavingWriter):
-    """Each of the sixteen threads of a row with reduced lanes has every sixteenth lane."""
+    """Writes such a kernel. If lanes are reduced, each of the sixteen threads of a row has every sixteenth lane."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
@@ -37,7 +37,7 @@ class RowsWriter(SavingWriter):
     def _sweep(self, current: Pass) -> None:
         super()._sweep(current)
         if self.team is not None and self.kernel.backwards:
-            self.team.synchronize()  # a pass in the other direction has other lanes of the row in this thread
+            self.team.synchronize()  # in a pass in the other direction, a thread has other lanes of the row
 
     def is_first(self) -> str:
         if self.team is None:
@@ -81,12 +81,12 @@ class RowsWriter(SavingWriter):
         self._in_turns(self.team.number, self._lane_extent, self.team.count, LOADED_TOGETHER, body)
 
     def _at_lane(self, index: str, whole: bool) -> None:
-        """The lane of this thread, which is there."""
+        """Select the lane of this thread, which exists."""
         self.lane_index = index
 
     def _at_vector(self, index: str, whole: bool) -> None:
-        """Sixteen lanes from ``index`` on, counted in the direction of the pass: all are done together, also where the
-        row has fewer, because threads exchange values."""
+        """Select the sixteen lanes from ``index`` on, counted in the direction of the pass. The team does all of them
+        together, even if the row has fewer, because threads exchange values."""
         assert self.team is not None
         self.first_of_vector = index
         if self.backwards:
@@ -98,7 +98,7 @@ class RowsWriter(SavingWriter):
         self.mask = None if whole else self.e.assign(f"icmp {inside}")
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What a row has one of is stored by the first thread of its team, when all have read what was there."""
+        """A value that a row has only one of is stored by the first thread of its team, after all threads have read."""
         if instruction.varying or self.team is None:
             super()._store(position, instruction)
             return

@@ -1,8 +1,8 @@
-"""Values that one pass over a row leaves to later ones: in registers of the threads, if each has all its elements at
-once, or in the shared memory of a block.
+"""Values that one pass over a row saves for later ones: in registers, if a thread has all its elements at once, or in
+the shared memory of a block.
 
-What a later pass loads and saves as it is, is copied to shared memory from when the row begins: a thread does other
-things meanwhile.
+Loads that later passes save unchanged are copied to shared memory from the beginning of the row on. Threads do other
+work meanwhile.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from weft.primitives.reducers import Quick
 SHARED = "@weft_saved"
 
 LOADED_TOGETHER = 16
-"""Elements of a row that a thread loads before it computes: memory answers late."""
+"""How many elements of a row a thread loads before it computes, because memory takes long to answer."""
 
 UNROLLED_TOGETHER = 128
-"""As `BODY_TOGETHER`, if a thread has all its elements at once."""
+"""`BODY_TOGETHER` for a thread that has all its elements at once."""
 
 
 class SavingWriter(ThreadWriter):
-    """The thread that saves a value is the one that recalls it, so nobody waits for anybody."""
+    """A value is recalled by the thread that saved it, so threads need not wait for each other."""
 
     most_together = 16
 
@@ -50,9 +50,9 @@ class SavingWriter(ThreadWriter):
         self.copied = {number for number in self.fetched if self.slots[number] >= schedule.in_registers}
         self.saved_pointers: dict[int, str] = {}
         self.registers: dict[tuple[int, int], str] = {}
-        """Registers of what is saved, by array and turn."""
+        """The registers of saved values, by array and turn."""
         self.turn_of: dict[str, int] = {}
-        """The turn of each lane of the thread, if all are done at once."""
+        """The turn of each lane of the thread, if all turns are done at once."""
 
     def fitted(self, value: Any, L: Lanes) -> Any:
         found = super().fitted(value, L)
@@ -65,7 +65,7 @@ class SavingWriter(ThreadWriter):
         return count * max(1, LOADED_TOGETHER // (loads * count)) if loads else count
 
     def _unrolled(self, start: str, current: Pass, reductions: Reductions) -> None:
-        """All elements that a thread has of a row, from the lane ``start`` on."""
+        """Do all elements of a row that a thread has, from lane ``start`` on, without a loop."""
         turns, count = self.schedule.turns, self._turns_together(current)
         loads = set(self._loads_ahead(current))
         stays = {
@@ -83,13 +83,14 @@ class SavingWriter(ThreadWriter):
         self.turn_of[self.lane_index] = turn
 
     def _at_all_turns(self, start: str, do: Callable[[], None]) -> None:
-        """``do`` something at each of these elements."""
+        """Call ``do`` at each of the elements of `_unrolled`."""
         for turn in range(self.schedule.turns):
             self._at_turn(start, turn)
             do()
 
     def _fetch(self, current: Pass) -> None:
-        """Before the first pass, begin to copy what later ones need. What a pass needs has come when it begins."""
+        """Before the first pass, begin to copy what later passes need. Before a pass that needs copies, wait for
+        them."""
         if current is self.passes[0]:
             for number in sorted(self.copied):
                 self._find_pointer(number)
@@ -99,10 +100,10 @@ class SavingWriter(ThreadWriter):
 
     @abstractmethod
     def _walk(self, do: Callable[[], None]) -> None:
-        """``do`` something at each lane of this thread."""
+        """Call ``do`` at each lane of this thread."""
 
     def _copy(self, number: int) -> None:
-        """Begin to copy what an instruction loads for the current lane to where it is saved."""
+        """Begin to copy what an instruction loads for the current lane to the memory where it is saved."""
         instruction = self.kernel.instructions[number]
         size = instruction.dtype.size
         _, target = self._saved_at(number, instruction)
@@ -132,7 +133,7 @@ class SavingWriter(ThreadWriter):
             self._fold_quickly(states, fold, quick)
 
     def _fold_quickly(self, states: Sequence[Any], fold: Accumulator, quick: Quick) -> None:
-        """Fold the elements of several turns."""
+        """Fold the elements of several turns in the quick way."""
         lifted = []
         for state in states:
             self._go_to(state)
@@ -149,7 +150,7 @@ class SavingWriter(ThreadWriter):
                 self._find_pointer(number)
 
     def _find_pointer(self, number: int) -> None:
-        """Where in shared memory a value is saved."""
+        """Compute the address in shared memory of a saved value's array."""
         slot, first = self.slots[number], self.schedule.in_registers
         self.e.declarations[SHARED] = f"{SHARED} = external addrspace(3) global [0 x i8], align 16"
         pointer = self.e.assign(f"addrspacecast ptr addrspace(3) {SHARED} to ptr")
@@ -157,17 +158,18 @@ class SavingWriter(ThreadWriter):
         self.saved_pointers[number] = self.e.assign(f"getelementptr i8, ptr {pointer}, i64 {before}")
 
     def _fenced(self, name: str, type_: str) -> str:
-        """A register of which LLVM does not know what was computed from it before: it would keep that, too."""
+        """A copy of a register whose origin LLVM cannot see. Otherwise LLVM would reuse, and so keep in registers,
+        values computed from it in an earlier pass."""
         if type_ not in ("float", "double"):
             return name
         return self.e.call(f"llvm.arithmetic.fence.{SUFFIXES[type_]}", type_, [(type_, name)])
 
     @abstractmethod
     def _saved_index(self) -> str:
-        """Where among all lanes of the block the current one is."""
+        """The index of the current lane among all lanes of the block."""
 
     def _saved_at(self, position: int, instruction: Instruction) -> tuple[str, str]:
-        """Type and address of what is saved of a value for the current lane."""
+        """Type and address of a saved value for the current lane."""
         type_ = REGISTER_TYPES[instruction.dtype]
         return type_, self.e.assign(
             f"getelementptr {type_}, ptr {self.saved_pointers[position]}, i64 {self._saved_index()}"

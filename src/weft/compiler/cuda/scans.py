@@ -1,8 +1,8 @@
-"""Kernels that scan few long rows: a block does one.
+"""Kernels that scan a few long rows: each block does a row.
 
-A tile of the row at a time, each team of sixteen threads scans its vectors by itself. What a vector makes together is
-left in shared memory, where one thread joins these totals, one after the other, in the order that every target has.
-Then each vector is joined with what comes before it.
+The row is done tile by tile. Each team of sixteen threads scans its vectors separately, and stores their totals to
+shared memory. There one thread joins these totals one by one, in the order that is the same on every target. Then each
+vector is joined with the total before it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
 
 JOINED_TOGETHER = 16
-"""Totals that a thread reads from shared memory before it joins them."""
+"""How many totals a thread reads from shared memory before it joins them."""
 
 MOST_VECTORS = 8
-"""Vectors of a tile that a team has."""
+"""How many vectors of a tile a team has."""
 
 
 class ScansWriter(RowsWriter):
-    """Neighbouring teams have neighbouring vectors."""
+    """Writes such a kernel. Neighbouring teams have neighbouring vectors."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
@@ -51,7 +51,7 @@ class ScansWriter(RowsWriter):
 
     def _sweep(self, current: Pass) -> None:
         super()._sweep(current)
-        synchronize_block(self.e)  # the next pass has other lanes of the row in this thread
+        synchronize_block(self.e)  # in the next pass, a thread has other lanes of the row
 
     def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
         assert self.team is not None
@@ -70,7 +70,7 @@ class ScansWriter(RowsWriter):
     def _in_turns(
         self, start: str, stop: str, step: int, count: int, body: Callable[[Sequence[str], bool], None]
     ) -> None:
-        """All tiles have ``count`` turns; the lanes of the last ones may not be there."""
+        """All tiles have ``count`` turns; some lanes of the last tile may not exist."""
         e = self.e
         with e.loop(start, stop, step * count) as index, self._scope():
             self.tile_begin = index
@@ -86,7 +86,7 @@ class ScansWriter(RowsWriter):
             super()._accumulate_at(states, position, current, reductions)
 
     def _scan(self, position: int, turns: Sequence[Any]) -> None:
-        """The result of a scan at the vectors of all turns."""
+        """Compute the result of a scan for the vectors of all turns."""
         e, prefix, team = self.e, self.scans[position], self.team
         assert team is not None
         teams = self.schedule.threads // team.count
@@ -109,7 +109,7 @@ class ScansWriter(RowsWriter):
         synchronize_block(e)
 
     def _room_for(self, prefix: Prefix, count: int) -> list[str]:
-        """Pointers to shared memory for so many of each part of what is joined."""
+        """Pointers to shared memory for ``count`` totals, one pointer for each part of a total."""
         pointers = []
         for number, (dtype, _) in enumerate(prefix.identity):
             name = f"@weft.{self.e.fresh('totals')}.{number}"
@@ -119,7 +119,7 @@ class ScansWriter(RowsWriter):
         return pointers
 
     def _join(self, prefix: Prefix, memory: Sequence[str], count: int) -> None:
-        """Replace the totals of all vectors of a tile by what comes before them."""
+        """Replace the totals of all vectors of a tile by the totals before them."""
         e, is_first_tile = self.e, self.e.assign(f"icmp eq i64 {self.tile_begin}, 0")
         with e.loop("0", str(count), JOINED_TOGETHER) as first:
             indices = [e.assign(f"add i64 {first}, {number}") for number in range(JOINED_TOGETHER)]
@@ -147,7 +147,7 @@ class ScansWriter(RowsWriter):
         return tuple(parts)
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What a row has one of is stored by the first thread, when all have read what was there."""
+        """A value that a row has only one of is stored by the first thread, after all threads have read."""
         if instruction.varying:
             super()._store(position, instruction)
             return

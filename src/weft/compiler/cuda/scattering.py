@@ -1,6 +1,6 @@
-"""Scattering at indices that may repeat: updates are sorted by where they go, and threads have rows of their own.
+"""Scattering at indices that may repeat: updates are sorted by their targets, and each element belongs to one thread.
 
-Updates of one location happen in their order, as everywhere, because sorting keeps the order of equal indices.
+Updates of the same element are applied in their order, as on every target: sorting keeps the order of equal indices.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from weft.primitives.row_updates import scattered_by_rows
 THREADS = 256
 
 FEWEST_UPDATES = 128
-"""Fewer updates are done one after the other in less time than it takes to sort them."""
+"""Fewer updates take less time one by one than sorting them does."""
 
 BYTES_PER_UPDATE = 1 << 18
-"""Of an array that is copied, in the time that one update takes."""
+"""How many bytes of the array can be copied in the time of one update."""
 
 TOGETHER = 8
-"""Updates that a thread reads before it joins them."""
+"""How many updates a thread reads before it applies them."""
 
-# The numbers of a step: slot and offset of operands and result, and these.
+# The positions of the numbers of a step: slot and offset of operands and result, and those below.
 ROWS, UPDATES, ORDER, STARTS, TARGET = 0, 2, 4, 6, 8
 UNITS, WIDTH, ELEMENTS, ROW_STRIDE, STRIDE = 10, 11, 12, 13, 14
 
@@ -66,7 +66,7 @@ def _code(dtype: Dtype, mode: str) -> RoutineCode:
 
 
 def generate(dtype: Dtype, mode: str, name: str) -> str:
-    """The LLVM IR of the kernel: a unit are as many elements as there are threads."""
+    """The LLVM IR of the kernel. A unit is as many elements as a block has threads."""
     code = BlockCode(THREADS)
     e, L = code.e, MathLanes(code.e, 1)
     width, elements, row_stride, stride = (code.number(position) for position in (WIDTH, ELEMENTS, ROW_STRIDE, STRIDE))
@@ -77,7 +77,7 @@ def generate(dtype: Dtype, mode: str, name: str) -> str:
         return code.wide(e.load("i32", code.moved(numbers, index, "i32")))
 
     def join(first: str, count: int, lane: str) -> None:
-        """The updates from position ``first`` of the order on: all are read before the first one is joined."""
+        """Apply the updates from position ``first`` of the order on. All are read before the first one is applied."""
         found = [listed(order, code.add(first, turn)) for turn in range(count)]
         locations = [
             Location(updates, code.add(code.multiply(update, width), lane), scattered=False) for update in found

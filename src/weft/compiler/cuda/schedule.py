@@ -14,44 +14,44 @@ from weft.compiler.target import Schedule
 from weft.graph.extents import product
 
 THREADS = 256
-"""Threads of a block whose threads have elements of their own."""
+"""How many threads a block has, if threads have elements of their own."""
 
 WIDEST_ACCESS = 16
-"""Bytes that a thread reads or writes at once."""
+"""The most bytes that a thread reads or writes at once."""
 
 LONGEST_BODY = 320
-"""A thread takes fewer lanes if these together are longer, in cheap operations: the values would not fit its
+"""The most cheap operations for all lanes that a thread does together: with more, the values would not fit its
 registers."""
 
 SLOW_WEIGHT = 12
-"""How many cheap operations are about as long as one that is not cheap."""
+"""How many cheap operations take as much code as an expensive one."""
 
 FOLDS_TOGETHER = 8
-"""Turns of a fold that a thread does together."""
+"""How many turns of a fold a thread does together."""
 
 SHARED_OF_ALL, REGISTERS_OF_ALL, MOST_RESIDENT = 208 << 10, 1 << 16, 24
-"""What a multiprocessor has for its blocks, and how many of them at most."""
+"""What a multiprocessor has: bytes of shared memory, registers, and the most blocks at a time."""
 
 FEWEST_REGISTERS = 48
-"""With fewer for a thread, values would be written to memory."""
+"""The fewest registers of a thread: with fewer, values would be spilled to memory."""
 
 WORKING_REGISTERS = 64
-"""As many, if a thread keeps elements of a row in others."""
+"""The fewest registers of a thread besides those in which it saves elements of a row."""
 
 MOST_HELD = 32
-"""Of what a thread loads before it computes, it may hold so many registers where others are to have room, too."""
+"""The most registers for what a thread loads before it computes, if others are to have enough."""
 
 
 class BlockLimits(NamedTuple):
-    """What an architecture lets blocks do: how many can be a ``cluster``, whose blocks read each other's shared memory,
-    and how many bytes of it a block can have for values that are ``saved``."""
+    """Limits of an architecture: how many blocks a ``cluster`` may have, which can read each other's shared memory, and
+    how many bytes of shared memory a block may have for ``saved`` values."""
 
     cluster: int
     saved: int
 
     @classmethod
     def of(cls, capability: int) -> BlockLimits:
-        """Those of a compute capability, such as 90."""
+        """The limits of a compute capability, such as 90."""
         return cls(8 if capability >= 90 else 1, 208 << 10 if 90 <= capability < 120 else 56 << 10)
 
 
@@ -60,17 +60,18 @@ HOPPER = BlockLimits.of(90)
 TILE_BITS = 6
 
 TILE = 1 << TILE_BITS
-"""Rows and lanes of a tile, which a block does if an operand is transposed."""
+"""How many rows, and how many lanes, a tile has. Blocks do tiles if an operand is transposed."""
 
 
 class Walk(enum.Enum):
     """What a thread does.
 
-    ``ELEMENTS``: a few lanes of a row, and all sweeps. ``PAIRS``: a few lanes of each half of all. ``SHARED_FOLDS``:
-    some turns of the sweep of a lane, or some lanes of a row that is folded. ``TILES``: some rows of a lane of a tile.
-    ``ROWS``: every 16th lane of a row, which 16 threads do together; or a whole row, if it has one lane.
-    ``LONG_ROWS``: the same of some chunks of a row, which a block or a cluster of blocks does. ``FOLDS``: four lanes of
-    chunks of a row, of which nothing but folds is left. ``SCANS``: lanes of a row that a block scans.
+    ``ELEMENTS``: a few lanes of a row, with all sweeps. ``PAIRS``: a few lanes of the first half of a row, and the
+    lanes of the second half that are paired with them. ``SHARED_FOLDS``: some turns of a lane's sweep, or some lanes of
+    a row that is folded. ``TILES``: some rows of one lane of a tile. ``ROWS``: every 16th lane of a row, which 16
+    threads do together; or a whole row, if it has one lane. ``LONG_ROWS``: every 16th lane of some chunks of a row,
+    which is done by a block or a cluster of blocks. ``FOLDS``: four lanes of chunks of a row that is only folded.
+    ``SCANS``: lanes of a row that a block scans.
     """
 
     ELEMENTS = "elements"
@@ -86,22 +87,22 @@ class Walk(enum.Enum):
 RESIDENT_THREADS = {Walk.ELEMENTS: 1024, Walk.PAIRS: 1024, Walk.TILES: 1024, Walk.FOLDS: 1024}
 
 SCANNING_THREADS = 1536
-"""So many threads a multiprocessor has room for at least, if they are light."""
+"""How many threads of kernels that need few registers fit on a multiprocessor, at least."""
 
 HELD_TOGETHER = {Walk.FOLDS: FOLDS_TOGETHER, Walk.TILES: 24}
-"""How many of the elements of an operand a thread holds, with where they are."""
+"""How many elements of an operand a thread has loaded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CudaSchedule(Schedule):
     """A unit is what a block of ``threads`` threads does at a time: some of the ``rows`` rows, and one of ``blocks``
-    parts of their lanes. Each thread takes ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
-    threads are neighbours in a row. Values of rows with up to ``saved_lanes`` lanes in a block are saved in shared
-    memory; 0 if none are. If threads have ``turns`` elements of a row, all of them, ``in_registers`` of the arrays are
-    in registers; if they share what is folded, each has so many at a time. Long rows are done by ``cluster`` blocks
-    each and have at most ``chunks`` chunks. Chunks of rows are folded by themselves if they are done ``in_chunks``,
-    parts of sweeps ``in_parts``. If there are ``few_threads``, each does many turns of a sweep together, so that as
-    much memory is on its way."""
+    parts of their lanes. Each thread does ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
+    threads are neighbours in a row. If ``saved_lanes`` is not 0, values are saved in shared memory, for that many lanes
+    of a row in a block. ``turns`` is not 0 if threads have all their elements of a row at once, of which
+    ``in_registers`` arrays are in registers; or if threads share what is folded: then each has so many elements at a
+    time. A long row is done by ``cluster`` blocks and has at most ``chunks`` chunks. If ``in_chunks``, rows are folded
+    chunk by chunk; if ``in_parts``, sweeps part by part. If there are ``few_threads``, each does many turns of a sweep
+    together, so that enough loads are in flight."""
 
     walk: Walk
     threads: int
@@ -146,13 +147,13 @@ class CudaSchedule(Schedule):
 
     @property
     def lanes_in_shared(self) -> int:
-        """Elements of an array in shared memory."""
+        """How many elements an array has in shared memory."""
         if self.walk is Walk.LONG_ROWS:
             return self.saved_lanes // CHUNK * saved_row(CHUNK)
         return (self.threads >> self.bits) * saved_row(self.saved_lanes)
 
     def shared_bytes(self, kernel: Kernel) -> int:
-        """Shared memory of a block for what is saved."""
+        """Bytes of a block's shared memory for saved values."""
         if not self.saved_lanes:
             return 0
         sizes = arranged(kernel, self.passes(kernel))[1][self.in_registers :]
@@ -163,7 +164,7 @@ class CudaSchedule(Schedule):
         return {"units": self.units, "blocks": self.blocks, "bits": self.bits, "rows": self.rows}
 
     def resident_blocks(self, kernel: Kernel) -> int:
-        """For how many blocks on a multiprocessor registers have to suffice: as many as shared memory has room for."""
+        """For how many blocks on a multiprocessor registers must suffice: as many as have room in shared memory."""
         shared = self.shared_bytes(kernel)
         held = sum(arranged(kernel, self.passes(kernel))[1][: self.in_registers]) // 4 * self.turns
         working = WORKING_REGISTERS if held else FEWEST_REGISTERS
@@ -173,8 +174,8 @@ class CudaSchedule(Schedule):
         return min(MOST_RESIDENT, by_registers, SHARED_OF_ALL // shared)
 
     def light_blocks(self, kernel: Kernel) -> int:
-        """For how many blocks registers have to suffice if a thread needs few: left alone, an assembler gives threads
-        so many that too few of them wait for memory side by side."""
+        """For how many blocks registers must suffice if threads need few. Without that limit, the assembler gives
+        threads so many registers that too few of them are resident to hide the latency of memory."""
         together = self.pieces * HELD_TOGETHER.get(self.walk, 1)
         varying = [instruction for instruction in kernel.instructions if instruction.varying]
         held = sum([i.dtype.size for i in varying if i.operation == "load"]) * self.lanes * together // 4
@@ -187,16 +188,16 @@ class CudaSchedule(Schedule):
         return max(1, threads // self.threads)
 
     def passes(self, kernel: Kernel) -> list[Pass]:
-        """What is done in each pass over a row."""
+        """The passes over a row."""
         return passes_of(kernel, worth_saving=is_worth_saving if self.saved_lanes else nothing)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         if not kernel.instructions[store].varying and kernel.lane == "parallel":
-            return False  # other threads may not have read it yet
+            return False  # other threads may not have read the element yet
         passes = list(enumerate(self.passes(kernel)))
 
         def pass_of(number: int) -> int:
-            """The pass that has an instruction as a root, or comes right behind it."""
+            """The pass that has an instruction as a root, or, for one between passes, the first pass of its stage."""
             within = [index for index, current in passes if number in current.roots]
             stage = kernel.instructions[number].stage
             return min(within or [index for index, current in passes if current.stage == stage])
@@ -224,7 +225,7 @@ class CudaSchedule(Schedule):
 
 
 def meets(instruction: Instruction) -> bool:
-    """Whether it is a store that may write where one of another turn of the sweeps does."""
+    """Whether an instruction is a store that may write to the same location in different turns of the sweeps."""
     if instruction.operation != "store":
         return False
     access = instruction.access
@@ -233,7 +234,7 @@ def meets(instruction: Instruction) -> bool:
 
 
 def is_transposed(instruction: Instruction) -> bool:
-    """Whether a load's neighbours in memory are on neighbouring rows."""
+    """Whether elements that a load reads from neighbouring locations are in neighbouring rows."""
     access = instruction.access
     if instruction.operation != "load" or access is None or access.computed or not access.rows:
         return False
@@ -241,8 +242,8 @@ def is_transposed(instruction: Instruction) -> bool:
 
 
 def pair_distance(kernel: Kernel) -> int | None:
-    """The number of the instruction that says how far apart the lanes of pairs are; None if there are no pairs, or if
-    they are not those of one row."""
+    """The number of the instruction for the distance between the lanes of a pair; None if there are no pairs, or not
+    all in one row."""
     found = inputs_of_pairs(kernel)
     if kernel.rows or kernel.sweeps or kernel.ragged or len(set(found)) != 1:
         return None
@@ -253,19 +254,19 @@ def pair_distance(kernel: Kernel) -> int | None:
 
 
 def inputs_of_pairs(kernel: Kernel) -> list[tuple[int, ...]]:
-    """Of each value that is made in pairs, the inputs that say of which."""
+    """For each value that is computed in pairs, its last three inputs: index, distance and count of lanes."""
     applied = [i for i in kernel.instructions if i.operation == "apply" and i.primitive.pair is not None]
     return [i.inputs[-3:] for i in applied]
 
 
 def tiles_down(launch: Launch) -> int:
-    """How many tiles all rows need."""
+    """How many tiles there are from top to bottom, over all rows."""
     *outer, last = launch.row_extents
     return product(outer) * -(-last // TILE)
 
 
 def weight_of(instruction: Instruction) -> int:
-    """How much code an instruction is, in cheap operations."""
+    """The length of the code of an instruction, in cheap operations."""
     primitive = instruction.primitive
     slow = isinstance(primitive, p.Elementwise) and not primitive.cheap
     return SLOW_WEIGHT if slow or instruction.operation == "scan" else 1

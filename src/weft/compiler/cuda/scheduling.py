@@ -1,4 +1,4 @@
-"""Which schedule the loops of a kernel get on a GPU."""
+"""Chooses the schedule of a kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -24,99 +24,108 @@ from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Kernel, LaneStride, Launc
 from weft.compiler.passes import passes_of
 
 ROW_THREADS = 64
-"""Threads of a block that does rows, 16 threads each."""
+"""How many threads a block has that does rows, with 16 threads for each row."""
 
 ROW_UNITS, ENOUGH_ROW_BLOCKS = 4, 1 << 11
-"""A block that writes no rows does so many units, one after the other, if there are enough blocks in any case."""
+"""A block that writes no rows does so many units (the first number) one after the other, if that leaves so many blocks
+(the second)."""
 
 LANES, MOST_LANES = 4, 8
-"""Lanes that a thread takes at a time: as many of the narrowest numbers as it reads or writes at once, within these
-bounds."""
+"""Bounds for the lanes that a thread does at a time. Within these, they are as many of the narrowest numbers as it
+reads or writes at once."""
 
 BYTES_AHEAD = 32
-"""Of each operand, a thread loads so many bytes before it computes: memory answers late."""
+"""How many bytes of each operand a thread loads before it computes, because memory takes long to answer."""
 
 MOST_AHEAD = 3
-"""Of more operands, registers would not hold that."""
+"""With more operands, registers would not hold that."""
 
 BLOCK_ELEMENTS = 1 << 11
-"""Elements that a block has at least, if there are many: it finds out where operands are before it begins."""
+"""The fewest elements of a block, if there are many elements: finding operands takes some time at its beginning."""
 
 ENOUGH_THREADS = 1 << 17
-"""Lanes are taken together only if so many threads have some: about half of what the largest cards run at a time."""
+"""Threads do several lanes only if there are so many threads then: about half of what the largest cards run at a
+time."""
 
 FEW_THREADS, LONG_SWEEP = 1 << 18, 64
-"""So many threads keep memory busy only if each waits for much at once, which it can in a sweep of so many turns."""
+"""With at most so many threads (the first number), memory is busy only if each has many loads in flight, which it can
+have in a sweep of so many turns (the second)."""
 
 FEW_RESULTS, SHARED_SWEEP = 1 << 11, 128
-"""The threads of a block share what is folded if there are so few results, which leaves most of a card idle otherwise,
-and each is folded from so many turns of a sweep."""
+"""With at most so many results (the first number), which would leave most of a card idle, the threads of a block share
+a fold if it has at least so many turns (the second)."""
 
 FEW_ROWS, SHARED_ROW, HEAVY = 16, 512, 16
-"""Or so few rows of so many elements, of which each takes so many cheap operations."""
+"""They also share the folds of at most so many rows, of at least so many elements, each of which takes so many cheap
+operations."""
 
 SHARED_LANES, SHARING_BLOCKS = (4, 32), 128
-"""The fewest and most lanes of such a block: as few as it takes for so many blocks."""
+"""The fewest and most lanes of a block that shares folds: so few that there are so many blocks (the second number)."""
 
 SHARED_TURNS, SHARED_TILE = 8, 20 << 10
-"""Elements that such a thread has at a time, if those of a block need no more shared memory than that."""
+"""How many elements a thread that shares a fold has at a time, if those of a block need no more bytes of shared memory
+than the second number."""
 
 SAVED_BYTES = 34 << 10
-"""Shared memory of a block for what is saved from one pass over its rows to the next: a multiprocessor has room for six
-such blocks."""
+"""Bytes of a block's shared memory for values that are saved from one pass over its rows to the next: a multiprocessor
+has room for six such blocks."""
 
 LONG_ROW_THREADS = 32, 512
 """The fewest and most threads of a block that does a long row."""
 
 TOTALS_BYTES = 32 << 10
-"""Shared memory for what the chunks of a long row come to, in all passes."""
+"""Bytes of shared memory for the totals of a long row's chunks, in all passes."""
 
 FEWEST_FOLDED, ENOUGH_FOLDS = 8, 1 << 15
-"""Four threads fold a chunk if rows have so many, and if these are so many threads."""
+"""Four threads fold a chunk if rows have at least so many chunks (the first number), and if that gives at least so many
+threads (the second)."""
 
 SCAN_THREADS = 256
-"""Threads of a block that scans a row."""
+"""How many threads a block has that scans a row."""
 
 SCANNED_ROW = 512
-"""Rows of so many elements may be scanned by a block each."""
+"""Rows of at least so many elements may be scanned by a block each."""
 
 ENOUGH_SCANS = 1 << 12
-"""Rows of which each is scanned by sixteen threads: with fewer, a card has too little to do, and a row has a block."""
+"""From so many rows on, each row is scanned by sixteen threads. With fewer rows a card would have too little work, so a
+block does each row."""
 
 REGISTER_BYTES, REGISTER_BYTES_OF_LONG = 512, 256
-"""A thread has so many bytes of registers for what is saved of its elements of a row, or of a long one: there a block
-needs room for another one on its multiprocessor, as it often waits."""
+"""Bytes of registers of a thread for saved values of its elements of a row, or of a long row. Blocks with long rows
+wait often, so another block must have room beside them."""
 
 ROW_IN_REGISTERS = 128
-"""Rows have something in registers if their length is a multiple of this: each length has code of its own."""
+"""Values of a row are saved in registers only if its length is a multiple of this, because each length has its own
+code."""
 
 SAVED_OF_LONG = 72 << 10
-"""Shared memory that a block has for what is saved of a long row, so that a multiprocessor has room for three. Several
-blocks do parts of a row that needs more."""
+"""Bytes of a block's shared memory for saved values of a long row: a multiprocessor has room for three such blocks. A
+row that needs more is divided among several blocks."""
 
 ENOUGH_BLOCKS = 256
-"""Fewer long rows are done by several blocks each."""
+"""If there are fewer long rows, each is done by several blocks."""
 
 FEWEST_CHUNKS = 4
-"""A block has at least so many chunks of a row that several do."""
+"""The fewest chunks of a block, if several blocks do a row."""
 
 WASTED = 8
-"""At most every so many-th thread of a block may have no lane of its row, if more than a warp are neighbours there."""
+"""One of so many threads of a block may have no lane of its row, if more than a warp are neighbours in a row."""
 
 WARP_BITS = 5
 
 TILED_FROM = 1 << 20
-"""Elements of which there are tiles enough for all blocks."""
+"""With at least so many elements there are enough tiles for all blocks."""
 
 TILE_BYTES = 40 << 10
-"""Shared memory of a block for tiles."""
+"""Bytes of a block's shared memory for tiles."""
 
 SECTOR = 32
-"""Bytes that memory gives at once."""
+"""The smallest number of bytes that memory transfers."""
 
 
 def schedule_of(launch: Launch, blocks: BlockLimits = HOPPER) -> CudaSchedule:
-    """The schedule of a launch: enough threads for all elements or rows, and their accesses side by side."""
+    """The schedule of a launch. There are enough threads for all elements or rows, and threads access neighbouring
+    memory where possible."""
     if launch.kernel.lane == "parallel":
         return _tiles(launch) or _pairs(launch) or _shared_folds(launch) or _elements(launch)
     return _folds(launch) or _long_rows(launch, blocks) or _shared_folds(launch) or _rows(launch)
@@ -149,8 +158,8 @@ def _elements(launch: Launch) -> CudaSchedule:
 
 
 def _shared_folds(launch: Launch) -> CudaSchedule | None:
-    """A schedule whose threads share what is folded; None if that is little or there are many results, or if the order
-    in which elements are stored or scanned matters."""
+    """A schedule whose threads share folds; None if there is little to fold, if there are many results, or if the order
+    matters in which elements are stored or scanned."""
     kernel = launch.kernel
     folds = [i for i in kernel.instructions if i.operation == "reduce"]
     if not folds or kernel.backwards or launch.in_parts or any(i.primitive.reducer.ordered for i in folds):
@@ -184,12 +193,12 @@ def _shared_folds(launch: Launch) -> CudaSchedule | None:
 
 
 def _grain(kernel: Kernel, elements: int) -> int:
-    """How many units of so many elements, or of so many in each turn of the sweeps, a block has at least."""
+    """The fewest units of a block. A unit has ``elements`` elements, or so many in each turn of the sweeps."""
     return 1 if kernel.sweeps else max(1, BLOCK_ELEMENTS // max(1, elements))
 
 
 def _pieces(launch: Launch, lanes: int) -> int:
-    """How many times a thread takes ``lanes`` lanes, whose loads come first."""
+    """How many groups of ``lanes`` lanes a thread does; their loads come first."""
     kernel = launch.kernel
     loaded = [i.dtype.size for i in kernel.instructions if is_ahead(i)]
     if lanes == 1 or kernel.sweeps or not loaded or len(loaded) > MOST_AHEAD:
@@ -201,7 +210,7 @@ def _pieces(launch: Launch, lanes: int) -> int:
 
 
 def _bits(threads: int) -> int:
-    """The logarithm of how many threads of a block are neighbours in a row that needs so many."""
+    """The logarithm of how many threads of a block are neighbours in a row that needs ``threads`` of them."""
     most = min((THREADS - 1).bit_length(), (threads - 1).bit_length())
     for bits in range(most, WARP_BITS, -1):
         if -threads % (1 << bits) * WASTED <= threads:
@@ -210,8 +219,8 @@ def _bits(threads: int) -> int:
 
 
 def _bits_of_transposed(kernel: Kernel) -> list[int]:
-    """For each transposed load, how few threads of a warp may have the same row, so that together they read whole
-    sectors of memory."""
+    """For each transposed load, the logarithm of how many threads of a warp may have the same row, so that the warp
+    reads whole sectors of memory."""
     found = []
     for instruction in kernel.instructions:
         if is_transposed(instruction):
@@ -221,7 +230,7 @@ def _bits_of_transposed(kernel: Kernel) -> list[int]:
 
 
 def _pairs(launch: Launch) -> CudaSchedule | None:
-    """A schedule for values that are made in pairs; None if there are none, or few."""
+    """A schedule for values that are computed in pairs; None if there are none, or too few."""
     distance = pair_distance(launch.kernel)
     if distance is None:
         return None
@@ -257,7 +266,7 @@ def _tiles(launch: Launch) -> CudaSchedule | None:
 
 
 def _lanes_of_thread(launch: Launch) -> int:
-    """How many lanes a thread takes at a time."""
+    """How many lanes a thread does at a time."""
     kernel = launch.kernel
     varying = [instruction for instruction in kernel.instructions if instruction.varying]
     accesses = [i.access for i in varying if i.access is not None and i.access.operand is not None]
@@ -300,15 +309,16 @@ def _rows(launch: Launch) -> CudaSchedule:
 
 
 def _units_of_block(kernel: Kernel, units: int) -> int:
-    """How many units of rows a block does. Blocks that write rows do one: then all are at places near each other."""
+    """How many units of rows a block does. Blocks that write rows do one: so those that run at a time write to
+    neighbouring memory."""
     if any(i.operation == "store" and i.varying for i in kernel.instructions):
         return 1
     return min(ROW_UNITS, units // ENOUGH_ROW_BLOCKS)
 
 
 def _is_long_scan(launch: Launch) -> bool:
-    """Whether blocks do rows that are scanned: few long ones, of which nothing is folded. A sequential scan is one
-    chain of operations in any case."""
+    """Whether blocks scan rows: there are few long ones, and nothing is folded. A sequential scan is not meant: it is a
+    single chain of operations anyway."""
     kernel = launch.kernel
     operations = [i for i in kernel.instructions if i.operation in ("scan", "reduce")]
     if kernel.lane != "reduced" or kernel.sweeps or launch.lane_extent < SCANNED_ROW:
@@ -319,8 +329,8 @@ def _is_long_scan(launch: Launch) -> bool:
 
 
 def _folds(launch: Launch) -> CudaSchedule | None:
-    """A schedule that reads four lanes at once; None if rows are not long or too few, or if more is done than to fold
-    them once."""
+    """A schedule that reads four lanes at once; None if rows are not long or too few, or if the kernel does more than
+    fold them in one pass."""
     kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)
     if kernel.lane != "reduced" or kernel.sweeps or any(i.operation == "scan" for i in kernel.instructions):
         return None
@@ -354,8 +364,8 @@ def _folds(launch: Launch) -> CudaSchedule | None:
 
 
 def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
-    """A schedule whose rows are done by a block or some blocks each; None if they are short, or scanned or folded in
-    order, or there is too little shared memory."""
+    """A schedule in which each row is done by one or more blocks; None if rows are short, or scanned or folded in
+    order, or if there is too little shared memory."""
     kernel, chunks = launch.kernel, -(-launch.lane_extent // CHUNK)
     ordered = [i.operation == "reduce" and i.primitive.reducer.ordered for i in kernel.instructions]
     if (
@@ -399,8 +409,8 @@ def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
 
 
 def _in_registers(launch: Launch, turns: int, most: int) -> tuple[int, int]:
-    """How many of the arrays that are saved a thread keeps in registers, which has so many elements of a row; and that
-    number of elements. Both are 0 if there are none."""
+    """How many of the arrays of saved values a thread holds in registers, and how many elements of a row it has. Both
+    are 0 if none is in registers."""
     kernel = launch.kernel
     if (
         kernel.lane != "reduced"
@@ -422,13 +432,13 @@ def _in_registers(launch: Launch, turns: int, most: int) -> tuple[int, int]:
 
 
 def _next_power(count: int) -> int:
-    """The smallest power of two that is not below ``count``."""
+    """The smallest power of two that is at least ``count``."""
     return 1 << (count - 1).bit_length()
 
 
 def _saved_lanes(launch: Launch, rows: int) -> int:
-    """The lanes of a row for which there is shared memory, a power of two; 0 if nothing is saved, or if that of
-    ``rows`` rows is too much for a block."""
+    """For how many lanes of a row values are saved in shared memory, a power of two; 0 if nothing is saved, or if
+    ``rows`` rows need too much for a block."""
     kernel = launch.kernel
     if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards:
         return 0

@@ -1,8 +1,8 @@
-"""Kernels with few results, each of which is folded from many elements: the threads of a block share these.
+"""Kernels with few results, each of which is folded from many elements: the threads of a block share a fold.
 
-A block has some lanes of a row and a long sweep, or a row whose lanes are folded. Its threads have an element each,
-tile by tile, and leave what is folded in shared memory. From there a few threads fold it in order, one for each lane,
-or for each of the sixteen of a row, while the others are at the next tile.
+A block has some lanes of a row and a long sweep, or a row whose lanes are folded. Tile by tile, each of its threads
+computes an element and stores it to shared memory. From there a few threads fold the elements in order, one thread for
+each lane, or for each of the sixteen lanes of a row. Meanwhile the other threads compute the next tile.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from weft.compiler.kernel import Instruction, Kernel, Level
 from weft.compiler.passes import Pass
 
 FOLDED_TOGETHER = 16
-"""Elements that a thread reads from shared memory before it joins them."""
+"""How many elements a thread reads from shared memory before it joins them."""
 
 
 class SharedFoldsWriter(ThreadWriter):
-    """All threads of a block are at the same place of the code, also those that have no lane: they wait for each
-    other. An element of a tile is at the place ``turn * lanes + lane``, as its thread is in the block."""
+    """All threads of a block run the same code, even those without a lane, because they wait for each other. The
+    element of a ``turn`` and a ``lane`` is at index ``turn * lanes + lane`` of a tile; threads are numbered in the same
+    way."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, 1)
         self.most_together, self.body_together = schedule.turns, 2 * BODY_TOGETHER
         self.lanes, self.sharing = 1 << schedule.bits, schedule.threads >> schedule.bits
         self.tile = schedule.threads * schedule.turns
-        """Elements of a tile. There are two: one is written while the other one is folded."""
+        """How many elements a tile has. There are two tiles: one is written while the other one is folded."""
         self.tiles: dict[Accumulator, list[str]] = {}
-        """Where the current tile of each part of a state is."""
+        """Pointers to the current tile of each part of a state."""
         self.first = self.exists = "0"
         self.read_since = False
-        """Whether a thread may read memory that others have not waited for."""
+        """Whether threads have read memory since they last waited for each other."""
 
     def _begin_threads(self) -> None:
         e = self.e
@@ -57,7 +58,7 @@ class SharedFoldsWriter(ThreadWriter):
         self.result_memory = self._shared("results", self.lanes * bytes_)
 
     def _shared(self, what: str, size: int) -> str:
-        """A pointer to so many bytes of shared memory."""
+        """A pointer to new shared memory of ``size`` bytes."""
         name = f"@weft.{what}"
         self.e.declarations[name] = f"{name} = internal addrspace(3) global [{size} x i8] undef, align 16"
         return self.e.assign(f"addrspacecast ptr addrspace(3) {name} to ptr")
@@ -68,7 +69,7 @@ class SharedFoldsWriter(ThreadWriter):
         self._body()
 
     def _enter_lanes(self, unit: str) -> str:
-        """Go to the lane of this thread, or the last one if it has none. The result is the row."""
+        """Select the lane of this thread, or the last one if it has none. Returns the row."""
         e, blocks, extent = self.e, self.number("blocks"), self.number("lane")
         block = e.assign(f"urem i64 {unit}, {blocks}")
         lane = e.assign(f"add i64 {e.assign(f'mul i64 {block}, {self.lanes}')}, {self.lane_of_block}")
@@ -106,7 +107,7 @@ class SharedFoldsWriter(ThreadWriter):
         self._by_tiles(self._lane_extent, self.tile, compute, reductions)
 
     def _by_tiles(self, extent: str, step: int, compute: Callable[[str, str], None], reductions: Reductions) -> None:
-        """``compute`` turns or lanes, so many at a time, and fold what that leaves in a tile."""
+        """Call ``compute`` for ``step`` turns or lanes at a time, and fold what it stores in a tile."""
         e = self.e
         states = [state for state in dict.fromkeys(reductions.values()) if isinstance(state, Accumulator)]
         memory = self._places(states, self.tile_memory, 2 * self.tile)
@@ -125,7 +126,7 @@ class SharedFoldsWriter(ThreadWriter):
             self._exchange(states)
 
     def _accumulate_one(self, position: int, current: Pass, reductions: Reductions) -> None:
-        """What is to be folded is left in the tile."""
+        """Elements of a reduction are stored in the tile instead of being joined."""
         state = reductions.get(position)
         if not isinstance(state, Accumulator):
             super()._accumulate_one(position, current, reductions)
@@ -133,7 +134,7 @@ class SharedFoldsWriter(ThreadWriter):
             self._put(state.lifted(), self._at(state, self.tiles[state], self._place()))
 
     def _place(self) -> str:
-        """Where in a tile the current element is."""
+        """The index of the current element in a tile."""
         if self._lanes_inside:
             return self.e.assign(f"sub i64 {self.lane_index}, {self.first}")
         return self._of_lane(self.e.assign(f"sub i64 {self.sweep_count}, {self.first}"))
@@ -142,8 +143,8 @@ class SharedFoldsWriter(ThreadWriter):
         return self.e.assign(f"add i64 {self.e.assign(f'mul i64 {turn}, {self.lanes}')}, {self.lane_of_block}")
 
     def _fold(self, count: str) -> None:
-        """Join the elements that a tile has for this thread with those before, in order: one of each of so many turns,
-        or, of so many lanes of a row, every sixteenth."""
+        """Join the elements of a tile that this thread folds with its state, in order: that of its lane for each turn,
+        or, in a row, every sixteenth lane."""
 
         def join(indices: Sequence[str], whole: bool) -> None:
             for state, tile in self.tiles.items():
@@ -162,7 +163,7 @@ class SharedFoldsWriter(ThreadWriter):
             self._in_turns("0", count, 1, FOLDED_TOGETHER, join)
 
     def _exchange(self, states: Sequence[Accumulator]) -> None:
-        """All threads get what their lane comes to, or the row."""
+        """Give the total of a lane, or of the row, to all its threads."""
         results = self._places(states, self.result_memory, self.lanes)
         place = "0" if self._lanes_inside else self.lane_of_block
         own = {state: self._at(state, places, place) for state, places in results.items()}
@@ -184,8 +185,8 @@ class SharedFoldsWriter(ThreadWriter):
         return state.finished(state.L, state.read(), instruction)
 
     def _places(self, states: Sequence[Accumulator], memory: str, count: int) -> dict[Accumulator, list[str]]:
-        """For each state, pointers to room for so many of each of its parts: the largest first, so that all are
-        aligned."""
+        """For each state, pointers to room for ``count`` totals, one pointer for each part. The largest parts come
+        first, so that all are aligned."""
         parts = [
             (register_bytes(dtype), state, part) for state in states for part, (dtype, _) in enumerate(state.identity)
         ]
@@ -196,7 +197,7 @@ class SharedFoldsWriter(ThreadWriter):
         return places
 
     def _at(self, state: Accumulator, places: Sequence[str], index: str) -> list[str]:
-        """Pointers to one of the elements of each part."""
+        """Pointers to element ``index`` of each part."""
         types = [REGISTER_TYPES[dtype] for dtype, _ in state.identity]
         return [
             self.e.assign(f"getelementptr {type_}, ptr {place}, i64 {index}")
@@ -221,8 +222,8 @@ class SharedFoldsWriter(ThreadWriter):
         return super()._load(position, instruction, location, L)
 
     def _store(self, position: int, instruction: Instruction) -> None:
-        """What is not of one element is stored by the thread that leads its lane, or its row, when the others have read
-        what was there."""
+        """A value that is not of a single element is stored by the thread that leads its lane or row, after all threads
+        have read."""
         if instruction.level is Level.SWEEP and (instruction.varying or self._lanes_inside):
             super()._store(position, instruction)
             return

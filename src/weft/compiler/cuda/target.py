@@ -18,7 +18,7 @@ from weft.runtime.cuda.code import CudaCode
 
 
 class CudaTarget(Target):
-    """Blocks of threads. Code is PTX for an ``architecture``, such as ``sm_90``."""
+    """Blocks of threads. The code of a kernel is PTX for an ``architecture``, such as ``sm_90``."""
 
     kind = "cuda"
     code_is_general = True
@@ -42,7 +42,7 @@ class CudaTarget(Target):
 
     @property
     def head_start(self) -> HeadStart:
-        """What makes ready what the program needed of libraries last time."""
+        """Prepares what the program needed of libraries the last time it ran."""
         return self._descriptions.head_start
 
     def schedule(self, launch: Launch) -> CudaSchedule:
@@ -72,7 +72,7 @@ class CudaTarget(Target):
         return self._codes[key]
 
     def _begun(self, code: CudaCode) -> CudaCode:
-        """Code of which the machine begins to make machine code, before all of a plan is there."""
+        """A code. If there is a machine, it begins to assemble it, before the rest of the plan is made."""
         found = self._descriptions.only(code)
         if self.machine is not None:
             self.machine.begin_loading(found)

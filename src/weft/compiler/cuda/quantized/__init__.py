@@ -1,1 +1,1 @@
-"""Quantised matrices on GPUs: as numbers in memory, and in products, where codes become numbers in registers."""
+"""Quantised matrices on GPUs: decoded into memory, or in registers as a part of products."""

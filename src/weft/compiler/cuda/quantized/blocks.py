@@ -1,9 +1,9 @@
-"""Products with quantised matrices, tile by tile of the result: the numbers of a part of the matrix are put into shared
-memory, from where each thread multiplies some rows with some columns.
+"""Products with quantised matrices, tile by tile of the result: a part of the matrix is decoded into shared memory,
+from where each thread multiplies some rows with some columns.
 
-The sums are those of `weft.compiler.cpu.product`, in the same order. The sum of a block of 256 terms is made in
-registers; sums of blocks are added to the result in memory. If there are few tiles, all blocks are done at once, their
-sums are put into scratch memory, and another step adds them up.
+Sums are made in the same order as in `weft.compiler.cpu.product`. The sum of a block of 256 terms is made in registers;
+the sums of blocks are added to the result in memory. If there are few tiles, all blocks of terms are done at once,
+their sums are stored in scratch memory, and another step adds them up.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 STEP_TERMS = 32
-"""Terms that are in shared memory at a time."""
+"""How many terms are in shared memory at a time."""
 PIECE = 16
-"""Neighbouring numbers of the matrix that a thread makes: they have one scale."""
+"""How many neighbouring numbers of the matrix a thread decodes at once: they share a scale."""
 UNROLLED = 8
-"""Terms whose products are written one after the other."""
+"""How many terms a turn of the loop multiplies."""
 ENOUGH_TILES = 192
-"""With fewer tiles a card has too little to do, unless the blocks of each are done at once."""
+"""With fewer tiles a card has too little work, unless all blocks of terms are done at once."""
 
 
 @dataclass(frozen=True)
 class QuantizedTile:
-    """``rows`` times ``columns`` of the result, of which each thread does ``high`` times ``wide``."""
+    """``rows`` times ``columns`` of the result, of which each thread computes ``high`` times ``wide``."""
 
     coding: Coding
     group_size: int
@@ -70,17 +70,17 @@ class QuantizedTile:
 
     @property
     def across(self) -> int:
-        """Threads from left to right."""
+        """How many threads there are from left to right."""
         return self.columns // self.wide
 
     @property
     def together(self) -> int:
-        """Elements that a thread reads at once."""
+        """How many elements a thread reads at once."""
         return WIDEST_ACCESS // self.coding.dtype.size
 
     @property
     def left_row(self) -> int:
-        """From one term to the next in shared memory: of the left operand, and of the right one."""
+        """The distance from one term to the next in shared memory, in the left operand."""
         return self.rows + self.together
 
     @property
@@ -93,7 +93,8 @@ class QuantizedTile:
 
 
 class TileCut(NamedTuple):
-    """How a product is cut: rows and columns of a tile, of a thread, and whether blocks of terms are done at once."""
+    """How a product is cut: rows and columns of a tile and of a thread, and whether all blocks of terms are done at
+    once."""
 
     rows: int
     columns: int
@@ -103,7 +104,7 @@ class TileCut(NamedTuple):
 
 
 def cut_of(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> TileCut:
-    """How products of so many rows, columns and terms are cut."""
+    """How a product of so many rows, columns and terms is cut."""
     rows, columns, inner = extents
     if rows <= 8:
         tile = (8, 128, 4, 2)
@@ -116,7 +117,7 @@ def cut_of(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> TileCu
 
 
 def scratch_bytes(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> int:
-    """For the sums of all blocks."""
+    """Bytes of scratch memory for the sums of all blocks."""
     rows, columns, inner = extents
     if not cut_of(extents, matrices, dtype).split:
         return 0
@@ -147,7 +148,7 @@ def code(tile: QuantizedTile) -> RoutineCode:
 
 
 class _Ahead(NamedTuple):
-    """Where a thread has what it read for the next step: elements of the left operand, words and scales of pieces."""
+    """Slots for what a thread has read for the next step: elements of the left operand, words and scales of pieces."""
 
     left: list[str]
     words: list[list[str]]
@@ -213,7 +214,7 @@ class _Blocks(ProductWriter):
         return self.subtract(self.number(PER_ROW), 1)
 
     def _block(self, product: QuantizedProduct, top: str, left: str, start: str, again: str) -> None:
-        """The sums of the terms of a block."""
+        """Compute the sums of the terms of a block."""
         stop = self.smaller(self.add(start, DEPTH), self.number(INNER))
         for slot in [slot for line in self.sums for slot in line]:
             self.e.store(self.element, self.L.constant(0.0, self.coding.dtype).name, slot)
@@ -228,8 +229,8 @@ class _Blocks(ProductWriter):
         self._store(product, top, left, again)
 
     def _read_ahead(self, product: QuantizedProduct, top: str, left: str, term: str) -> None:
-        """Read what this thread puts into shared memory for the step from a term on. What is beyond the operands is the
-        last there is, and is multiplied by nobody or its result stored by nobody."""
+        """Read what this thread will store to shared memory for the step from ``term`` on. In place of elements beyond
+        the operands the last ones are read; they are not multiplied, or their results are not stored."""
         wide = self.compare("eq", self.remainder_of_address(product.x, WIDEST_ACCESS), 0)
         whole = self.compare("eq", self.e.assign(f"and i64 {self.number(INNER)}, {self.tile.together - 1}"), 0)
         wide = self.e.assign(f"and i1 {wide}, {whole}")
@@ -258,13 +259,13 @@ class _Blocks(ProductWriter):
                 self.e.store(self.element, single.name, slot)
 
     def _left_index(self, quad: int) -> tuple[str, str]:
-        """The row, and the first term, of some elements that this thread reads; some threads may have no row."""
+        """The row, and the first term, of some elements that this thread reads. Some threads may have no row."""
         per_row = STEP_TERMS // self.tile.together
         index = self.add(self.position, quad * self.tile.threads)
         return self.divide(index, per_row), self.multiply(self.remainder(index, per_row), self.tile.together)
 
     def _piece_index(self, piece: int) -> tuple[str, str]:
-        """The first term and the first column of a piece that this thread makes."""
+        """The first term and the first column of a piece that this thread decodes."""
         index = self.add(self.position, piece * self.tile.threads)
         if self.tile.transpose:
             per_column = STEP_TERMS // PIECE
@@ -348,17 +349,17 @@ class _Blocks(ProductWriter):
 
     @property
     def _run(self) -> int:
-        """How many columns of a thread are neighbours."""
+        """How many columns of a thread are next to each other."""
         return min(self.tile.wide, self.tile.together)
 
     def _column(self, number: int) -> str:
-        """A column of this thread within the tile: neighbouring threads have neighbouring runs of columns."""
+        """The number of a column of this thread in the tile. Neighbouring threads have neighbouring runs of columns."""
         run = self._run
         index = self.add(self.multiply(self.x_position, run), number // run * self.tile.across * run)
         return self.add(index, number % run)
 
     def _some(self, memory: str, indices: Sequence[str], start: str, count: int) -> list[Value]:
-        """So many elements, in as many equal accesses as there are places."""
+        """``count`` elements, in as many equal accesses as there are ``indices``."""
         some = Lanes(self.e, count // len(indices))
         dtype, found = self.coding.dtype, []
         for index in indices:

@@ -1,4 +1,4 @@
-"""Codes of quantised numbers in the registers of a thread: how they are cut out of words and become numbers."""
+"""Decodes quantised numbers in the registers of a thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.dtypes import Dtype
 from weft.primitives.quantized_formats import FLOAT8_NAN, WORD, QuantizedFormat
 
 _MANTISSA = 23
-"""Bits of the mantissa of a float32 in memory."""
+"""How many bits the mantissa of a float32 has in memory."""
 
 _SMALL = {4: (22, 126), 8: (20, 120)}
-"""For 4-bit and 8-bit floating codes: how far its bits but the sign are from where they would be in a float32, and by
-which power of two the number is then too small."""
+"""For 4-bit and 8-bit floating-point codes: by how many bits a code without its sign is shifted to get the bits of a
+float32, and by which power of two this number is too small."""
 
 
 def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
@@ -27,7 +27,7 @@ def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
 
 
 def number_at(coding: Coding, words: Sequence[Value], position: int) -> Value:
-    """The number, without its scale, that the code stands for which begins at a bit of neighbouring words (uint32)."""
+    """The number, without its scale, of the code that begins at bit ``position`` of neighbouring words (uint32)."""
     L, bits = words[0].lanes, coding.bits
     word, shift = divmod(position, WORD)
     if not coding.affine:
@@ -41,8 +41,8 @@ def number_at(coding: Coding, words: Sequence[Value], position: int) -> Value:
 
 
 def _whole(word: Value, shift: int, bits: int) -> Value:
-    """Some bits of a word as a whole number in float32: they are put into the mantissa of a power of two, which is then
-    subtracted. That takes two operations, and is exact."""
+    """Some bits of a word as an integer in float32: they are written into the mantissa of a power of two, and this
+    power is subtracted. That takes two operations, and is exact."""
     L, power = word.lanes, 2.0 ** (_MANTISSA - shift)
     inside = word & (((1 << bits) - 1) << shift)
     together = inside | ((_MANTISSA - shift + 127) << _MANTISSA)
@@ -50,7 +50,8 @@ def _whole(word: Value, shift: int, bits: int) -> Value:
 
 
 def _small_float(code: Value, bits: int) -> Value:
-    """A floating code as float32. Subnormal ones are subnormal float32 first, which GPUs multiply like any other."""
+    """A floating-point code as float32. A subnormal one is first a subnormal float32, which GPUs multiply at full
+    speed."""
     L = code.lanes
     shift, power = _SMALL[bits]
     size = code & ((1 << (bits - 1)) - 1)
@@ -62,12 +63,13 @@ def _small_float(code: Value, bits: int) -> Value:
 
 
 _LOWEST_BIT = 8
-"""The lowest bit of a mantissa at which codes are put: at lower ones few biases could take in the power of two."""
+"""The lowest bit of the mantissa at which a code may be put. With a lower one, fewer biases can include the power of
+two."""
 
 
 def bits_of_codes(bits: int) -> list[tuple[int, int]]:
-    """For each code of a word, by how many bits (to the left) the word is shifted, and at which bit of a mantissa the
-    code is then. Neighbours have the same shift where they can."""
+    """For each code of a word, by how many bits the word is shifted to the left, and at which bit of a mantissa the
+    code then is. Neighbouring codes have the same shift if possible."""
     found: list[tuple[int, int]] = []
     shift, bits_of_mantissa = 0, range(_LOWEST_BIT, _MANTISSA - bits + 1)
     for start in range(0, WORD, bits):
@@ -78,12 +80,12 @@ def bits_of_codes(bits: int) -> list[tuple[int, int]]:
 
 
 def power_at(bit: int) -> float:
-    """The power of two in whose mantissa a code at a bit is a whole number."""
+    """The power of two in whose mantissa a code at ``bit`` is an integer."""
     return float(2.0 ** (_MANTISSA - bit))
 
 
 def joined_at(word: Value, shift: int, bit: int, bits: int) -> Value:
-    """The sum of a code and `power_at` its bit, as float32, from a word that has to be shifted."""
+    """The sum of a code and `power_at` its bit, as float32, from a word that is shifted first."""
     if shift:
         word = word << shift if shift > 0 else word >> -shift
     together = (word & (((1 << bits) - 1) << bit)) | ((_MANTISSA - bit + 127) << _MANTISSA)
@@ -91,8 +93,9 @@ def joined_at(word: Value, shift: int, bit: int, bits: int) -> Value:
 
 
 def takes_in(factor: Value, offset: Value, power: float) -> Value:
-    """Whether ``offset - power * factor`` is a float32: what is left of the sum after rounding is zero. (T. J. Dekker,
-    A floating-point technique for extending the available precision, 1971.)"""
+    """Whether ``offset - power * factor`` is exact in float32, so that the bias can include the power of two: the
+    rounding error of the sum is zero. (T. J. Dekker, A floating-point technique for extending the available precision,
+    1971.)"""
     other = factor * -power
     total = offset + other
     part = total - offset
@@ -102,8 +105,8 @@ def takes_in(factor: Value, offset: Value, power: float) -> Value:
 
 
 def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> list[Value]:
-    """Words of so many bits from one on, a multiple of eight: the first of these is the lowest one. No word behind the
-    ``last`` one is read."""
+    """Words of the bits from ``start``, a multiple of eight, on: its bit is the lowest one of the first word. Nothing
+    behind word ``last`` is read."""
     L = Lanes(w.e, 1)
     first = w.e.assign(f"lshr i64 {start}, {WORD.bit_length() - 1}")
     count = -(-bits // WORD)
@@ -112,5 +115,5 @@ def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> lis
     shift = Value(L, w.e.assign(f"trunc i64 {start} to i32"), dtypes.uint32) & (WORD - 1)
     indices = [w.smaller(w.add(first, word), last) for word in range(count + 1)]
     found = [load(L, dtypes.uint32, Location(words, index, False), None) for index in indices]
-    # What is shifted in from behind the last word is not looked at.
+    # Bits that are shifted in from behind the last word are not used.
     return [L.intrinsic("fshr", high, low, shift) for low, high in pairwise(found)]

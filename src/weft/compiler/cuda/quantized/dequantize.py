@@ -1,4 +1,4 @@
-"""Quantised matrices as numbers in memory: a thread makes eight neighbours."""
+"""Decodes quantised matrices into memory: a thread makes eight neighbouring numbers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 THREADS = 256
 TOGETHER = 8
-"""Codes that a thread takes: they have one scale, and end with a byte."""
+"""How many codes a thread decodes at once: they share a scale, and end at a byte."""
 
-# The numbers of the step: units; slots and byte offsets; how many threads have codes, words, bits of a group's places.
+# The positions of the step's numbers: units; slots and byte offsets; how many threads have codes; how many words there
+# are; the shift from the number of a thread to its group.
 _WORDS, _SCALES, _BIASES, _RESULT, _COUNT, _LENGTH, _SHIFT = 1, 3, 5, 7, 9, 10, 11
 
 
 def step(call: RoutineCall) -> RoutineStep:
-    """The step that makes the numbers of quantised matrices."""
+    """The step that decodes quantised matrices."""
     params = dict(call.params)
     dtype = params.pop("dtype")
     kind = QuantizedFormat(**params)
@@ -67,7 +68,7 @@ class _Dequantize(NumberedCode):
         return self.finished(name)
 
     def _eight(self, words: str, scales: str, biases: str, result: str, index: str) -> None:
-        """The numbers at a place, counted in eights."""
+        """Decode the numbers at an index, which counts in eights."""
         group = self.e.assign(f"lshr i64 {index}, {self.number(_SHIFT)}")
         factor = self._scale(scales, group)
         offset = self._scale(biases, group) if self.coding.affine else None

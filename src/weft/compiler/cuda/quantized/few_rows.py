@@ -1,9 +1,9 @@
 """Products of a few rows with a transposed quantised matrix: each thread adds up the terms of a block of a column.
 
-A unit of work is a strip of columns, which are rows of the matrix. The sums are those of `weft.compiler.cpu.product`,
-in the same order: blocks of 256 terms, each summed in order. So each block of each column is a *chain* of additions,
-and a thread does one at a time; then a thread for each result adds up its blocks. The threads of a warp read the words
-of their chains together, so that they read whole lines of memory, and hand them on in shared memory.
+A unit of work is a strip of columns, which are rows of the matrix. Sums are made in the same order as in
+`weft.compiler.cpu.product`: in blocks of 256 terms, each summed in order. So each block of each column is a *chain* of
+additions, and a thread does one chain at a time. Then, for each result, a thread adds up its blocks. To read whole
+cache lines, the threads of a warp together read the words of all their chains, and pass them on through shared memory.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 MOST_ROWS = 8
 SHARED_BYTES = 96 << 10
-"""Of a block, at most: as much as most cards give one."""
+"""The most shared memory of a block: most cards provide as much."""
 MOST_WARPS = 16
 NARROW, WIDE = 8, 32
-"""Columns of a strip: of one row narrow ones are enough to do for each multiprocessor; of more rows wide ones, so that
-the rows are read less often."""
+"""Columns of a strip. For one row, strips are narrow, so that each multiprocessor has work; for more rows they are
+wide, so that the rows are read less often."""
 _QUAD = 4
-"""Words, or terms, that are read together."""
+"""How many words, or terms, are read at once."""
 
 
 @dataclass(frozen=True)
 class QuantizedWarpStrip:
-    """``columns`` of ``rows`` of the result, which ``warps`` do together. Each warp has so many columns of as many
-    neighbouring blocks as there are threads for. The left operand and the result have the dtypes ``x`` and ``result``.
-    Codes may be ``joined`` with powers of two that biases take in, where that is exact. ``early``: the kernels before
-    do not write the matrix."""
+    """A strip of ``rows`` times ``columns`` of the result, which ``warps`` compute together. The threads of a warp do
+    the chains of all columns for some neighbouring blocks. The left operand has the dtype ``x``, the result ``result``.
+    If ``joined``, a code is multiplied together with a power of two, which the bias includes, where that is exact.
+    ``early``: no kernel that runs before writes the matrix, so it is read without waiting for them."""
 
     coding: Coding
     x: Dtype
@@ -67,37 +67,38 @@ class QuantizedWarpStrip:
 
     @property
     def blocks(self) -> int:
-        """Of a warp, side by side."""
+        """How many blocks a warp does side by side."""
         return WARP // self.columns
 
     @property
     def words(self) -> int:
-        """Of a chain."""
+        """How many words a chain has."""
         return DEPTH * self.coding.bits // WORD
 
     @property
     def words_together(self) -> int:
-        """That a thread reads from shared memory at once."""
+        """How many words a thread reads from shared memory at once."""
         return gcd(self.coding.words, _QUAD)
 
     @property
     def chain_words(self) -> int:
-        """From one chain to the next in shared memory: threads that read theirs use different banks."""
+        """The distance from one chain to the next in shared memory. It is chosen so that threads use different
+        banks."""
         return self.words + self.words_together
 
     @property
     def block_terms(self) -> int:
-        """From one block of a row of the left operand to the next in shared memory."""
+        """The distance from one block of a row of the left operand to the next in shared memory."""
         return DEPTH + WIDEST_ACCESS // self.coding.dtype.size
 
     @property
     def groups(self) -> int:
-        """Of a chain."""
+        """How many groups a chain has."""
         return DEPTH // self.group_size
 
     @property
     def areas(self) -> tuple[int, int, int]:
-        """Bytes of shared memory of a warp: for words, for scales and biases, for terms of the left operand."""
+        """Bytes of shared memory for each warp: for words, for scales and biases, for terms of the left operand."""
         size = self.coding.dtype.size
         scales = WARP * self.groups * (1 + self.coding.affine) * size
         return WARP * self.chain_words * WORD // 8, scales, self.rows * self.blocks * self.block_terms * size
@@ -108,7 +109,7 @@ class QuantizedWarpStrip:
 
     @property
     def sums_bytes(self) -> int:
-        """Of shared memory, for the results so far, and for the sums of all blocks that are done at a time."""
+        """Bytes of shared memory for the results so far, and for the sums of all blocks that are done at a time."""
         return (1 + self.warps * self.blocks) * self.results * self.coding.dtype.size
 
     @property
@@ -117,7 +118,7 @@ class QuantizedWarpStrip:
 
 
 def strip_of(whole: QuantizedWarpStrip, inner: int) -> QuantizedWarpStrip:
-    """The strip for sums of so many terms: with as many warps as there are blocks, or an equal part of them."""
+    """The strip for sums of ``inner`` terms. It has as many warps as blocks need, or an equal part of them."""
     single = replace(whole, warps=1)
     needed = -(-inner // (DEPTH * single.blocks))
     most = min(MOST_WARPS, SHARED_BYTES // single.shared)
@@ -155,8 +156,8 @@ def code(strip: QuantizedWarpStrip) -> RoutineCode:
 
 
 def _joins(coding: Coding) -> bool:
-    """Whether a code and a power of two may be multiplied together: numbers are rounded once, and words hold whole
-    codes."""
+    """Whether codes may be multiplied together with a power of two: numbers must be rounded only once, and words must
+    hold whole codes."""
     return coding.affine and rounds_once(coding.scales) and coding.dtype is dtypes.float32 and WORD % coding.bits == 0
 
 
@@ -179,7 +180,7 @@ class _QuantizedRowsWriter(ProductWriter):
         self.terms = self.moved(self.scales, scales)
         self.code_bits = {bit for _, bit in bits_of_codes(strip.coding.bits)} if strip.joined else set()
         self.is_exact = self.e.slot("i1")
-        """Whether biases of this thread can take in powers of two."""
+        """Whether the biases of this thread can include powers of two exactly."""
         self.totals = [self.e.slot(self.element) for _ in range(strip.rows)]
         self.blocks = self.divide(self.add(self.number(INNER), DEPTH - 1), DEPTH)
 
@@ -196,7 +197,7 @@ class _QuantizedRowsWriter(ProductWriter):
                 self.synchronize()
                 self._fold(product, left, first)
                 self.synchronize()
-        self._wait()  # also where there is nothing to do
+        self._wait()  # also in blocks that have no unit
         return self.finished(name)
 
     def _wait(self) -> None:
@@ -204,7 +205,8 @@ class _QuantizedRowsWriter(ProductWriter):
             wait_for_kernels(self.e)
 
     def _hand_on(self, product: QuantizedProduct, left: str, begin: str) -> None:
-        """Put what the chains of this warp need into shared memory. What is beyond the matrix is the last there is."""
+        """Copy what the chains of this warp need to shared memory. In place of elements beyond the matrix the last ones
+        are read."""
         wide = self.compare("eq", self.remainder_of_address(product.words, WIDEST_ACCESS), 0)
         whole = self.compare("eq", self.e.assign(f"and i64 {self.number(PER_ROW)}, {_QUAD - 1}"), 0)
         wide = self.e.assign(f"and i1 {wide}, {whole}")
@@ -217,7 +219,8 @@ class _QuantizedRowsWriter(ProductWriter):
             self._hand_on_singly(product, left, begin)
 
     def _hand_on_quads(self, product: QuantizedProduct, left: str, begin: str) -> None:
-        """Words, and terms of the left operand: all are asked for before the first one is waited for."""
+        """Copy words, and terms of the left operand, with wide loads. All loads begin before the first one is waited
+        for."""
         lines = self.moved(product.words, self.multiply(left, self.number(PER_ROW)), "i32")
         words = self._quads_of_words(left, begin)
         found = [self.e.assign(f"load <4 x i32>, ptr {self.at(lines, source)}, align 16") for source, _ in words]
@@ -230,8 +233,8 @@ class _QuantizedRowsWriter(ProductWriter):
             store(self.quad, number, self.coding.dtype, Location(self.terms, self.wide(target), False, 16), None)
 
     def _quads_of_words(self, left: str, begin: str) -> list[tuple[str, str]]:
-        """Where this thread reads words, from the first row of the strip on, and where in shared memory it puts them.
-        Together, threads of a warp read all words of their chains."""
+        """Where this thread reads words, from the first row of the strip on, and their positions in shared memory.
+        Together, the threads of a warp read all words of their chains."""
         strip, quads = self.strip, self.strip.words // _QUAD
         per_row, found = self.narrow(self.number(PER_ROW)), []
         last_row = self.word("sub", self.word("sub", self.narrow(self.number(COLUMNS)), self.narrow(left)), 1)
@@ -248,7 +251,7 @@ class _QuantizedRowsWriter(ProductWriter):
         return found
 
     def _quads_of_terms(self, begin: str) -> list[tuple[str, str]]:
-        """The same for terms of the left operand."""
+        """Where this thread reads terms of the left operand, and their positions in shared memory."""
         strip, count, found = self.strip, self.quad.width, []
         inner, first = self.narrow(self.number(INNER)), self.word("shl", self.narrow(begin), DEPTH.bit_length() - 1)
         last, near = self.word("sub", inner, count), self.word("mul", self.lane, count)
@@ -263,7 +266,7 @@ class _QuantizedRowsWriter(ProductWriter):
         return self.chosen(self.word("icmp slt", left, right), left, right)
 
     def _put_words(self, raw: str, target: str) -> None:
-        """Four words, in accesses that are aligned in shared memory."""
+        """Store four words to shared memory, in aligned accesses."""
         together = self.strip.words_together
         for first in range(0, _QUAD, together):
             part, type_ = self._cut(raw, first, together), Lanes(self.e, together).type_of(dtypes.uint32)
@@ -278,7 +281,7 @@ class _QuantizedRowsWriter(ProductWriter):
         return self.e.assign(f"shufflevector <4 x i32> {raw}, <4 x i32> poison, <{count} x i32> <{mask}>")
 
     def _hand_on_singly(self, product: QuantizedProduct, left: str, begin: str) -> None:
-        """The same, where accesses of 16 bytes are not aligned."""
+        """Copy element by element, where accesses of 16 bytes are not aligned."""
         strip = self.strip
         with self.e.loop(self.warp_position, str(WARP * strip.words), WARP) as index:
             source, target = self._word_indices(index, strip.words, left, begin, 1)
@@ -291,7 +294,8 @@ class _QuantizedRowsWriter(ProductWriter):
             store(self.L, number, self.coding.dtype, Location(self.terms, target, False), None)
 
     def _word_indices(self, index: str, per_chain: int, left: str, begin: str, size: int) -> tuple[str, str]:
-        """Where in the matrix, and in shared memory, some words are that stand at a place among those of this warp."""
+        """The indices, in the matrix and in shared memory, of ``size`` words at ``index`` among the words of this
+        warp."""
         strip = self.strip
         chain, inside = self.divide(index, per_chain), self.multiply(self.remainder(index, per_chain), size)
         column = self._column(left, self.e.assign(f"and i64 {chain}, {strip.columns - 1}"))
@@ -305,7 +309,7 @@ class _QuantizedRowsWriter(ProductWriter):
         return self.smaller(self.add(left, number), self.subtract(self.number(COLUMNS), 1))
 
     def _term_indices(self, index: str, begin: str, size: int) -> tuple[str, str]:
-        """The same for terms of the left operand."""
+        """The indices, in the left operand and in shared memory, of ``size`` terms."""
         depth_bits = DEPTH.bit_length() - 1
         line = self.e.assign(f"lshr i64 {index}, {depth_bits}")
         inside = self.e.assign(f"and i64 {index}, {DEPTH - 1}")
@@ -316,7 +320,7 @@ class _QuantizedRowsWriter(ProductWriter):
         return source, self.add(self.multiply(line, self.strip.block_terms), inside)
 
     def _hand_on_scales(self, product: QuantizedProduct, left: str, begin: str) -> None:
-        """The scales and biases of the chain of this thread."""
+        """Copy the scales and biases of this thread's chain to shared memory."""
         strip, groups = self.strip, self.number(GROUPS)
         column = self._column(left, self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}"))
         block = self.add(begin, self.e.assign(f"lshr i64 {self.warp_position}, {strip.columns.bit_length() - 1}"))
@@ -340,7 +344,7 @@ class _QuantizedRowsWriter(ProductWriter):
                         self._put_scales(pair, index + step)
 
     def _put_scales(self, values: Sequence[Value], group: int) -> None:
-        """Put the scale, and the bias, of a group of this thread into shared memory."""
+        """Store the scale, and the bias, of a group of this thread to shared memory."""
         for number, value in enumerate(values):
             self._put_scale(value, number * self.strip.groups + group)
         if self.strip.joined:
@@ -357,7 +361,8 @@ class _QuantizedRowsWriter(ProductWriter):
         return Location(self.scales, self.add(self.multiply(index, WARP), self.warp_position), False)
 
     def _chain(self, begin: str) -> None:
-        """Add up the terms of the chain of this thread; -0, which changes no sum, if there is none."""
+        """Add up the terms of this thread's chain. If the chain does not exist, the sum is -0, which changes no other
+        sum."""
         strip, coding = self.strip, self.coding
         sub = self.e.assign(f"lshr i64 {self.warp_position}, {strip.columns.bit_length() - 1}")
         block = self.add(begin, sub)
@@ -392,14 +397,15 @@ class _QuantizedRowsWriter(ProductWriter):
             store(self.L, found, coding.dtype, Location(self.sums, index, False), None)
 
     def _numbers(self, words: str, part: str) -> Iterator[Value]:
-        """The numbers of the terms that some words hold."""
+        """The decoded numbers of the terms in some words."""
         coding, found = self.coding, self._words(words)
         factor, offset = self._scales(part)
         for term in range(coding.terms):
             yield scaled(coding, number_at(coding, found, term * coding.bits), factor, offset)
 
     def _joined(self, words: str, part: str) -> Iterator[Value]:
-        """The same, where biases can take in what codes are joined with: that saves an operation for each."""
+        """The same numbers, where the biases include the powers of two of the codes: that saves an operation for
+        each."""
         bits = self.coding.bits
         factor, offset = self._scales(part)
         assert offset is not None
@@ -417,7 +423,7 @@ class _QuantizedRowsWriter(ProductWriter):
         return found
 
     def _scales(self, part: str) -> tuple[Value, Value | None]:
-        """The scale and the bias of some terms of the chain of this thread."""
+        """The scale and the bias of some terms of this thread's chain."""
         group = self.divide(part, self.strip.group_size // self.coding.terms)
         factor = load(self.L, self.coding.dtype, self._scale_location(group), None)
         if not self.coding.affine:
@@ -438,7 +444,7 @@ class _QuantizedRowsWriter(ProductWriter):
                 self.e.store(self.element, self.L.fma(left, number, before).name, total)
 
     def _fold(self, product: QuantizedProduct, left: str, first: str) -> None:
-        """Add the sums of blocks to the results so far, in order, and store them."""
+        """Add the sums of blocks, in order, to the results so far, and store the results."""
         strip, dtype, size = self.strip, self.coding.dtype, self.strip.results
         with self.e.loop(self.position, str(size), self.threads) as number:
             column = self.add(left, self.e.assign(f"and i64 {number}, {strip.columns - 1}"))

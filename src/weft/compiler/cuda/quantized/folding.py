@@ -1,4 +1,4 @@
-"""Sums of blocks of terms, added up in order: a thread for each result."""
+"""Adds up the sums of blocks of terms, in order; a thread has one result."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from weft.primitives.routine import Operand, RoutineStep
 
 THREADS = 256
 
-# The numbers of the step: units; slots and byte offsets of the sums and of the result; how many results; how many sums
-# each has.
+# The positions of the step's numbers: units; slots and byte offsets of sums and result; how many results there are; how
+# many sums each has.
 _SUMS, _RESULT, _SIZE, _BLOCKS = 1, 3, 5, 6
 
 
 def step(sums: tuple[int, int], result: Operand, size: int, blocks: int) -> RoutineStep:
-    """The step that adds up the sums of so many blocks, which are one behind the other at a slot and offset."""
+    """The step that adds up the sums of ``blocks`` blocks, which follow each other from a slot and offset on."""
     units = -(-size // THREADS)
     numbers = [units, *sums, result.slot, result.offset, size, blocks]
     return RoutineStep(_code(result.dtype), numbers, units, 1, size * blocks)

@@ -1,4 +1,4 @@
-"""What kernels of products with quantised matrices have in common: their numbers, and where matrices are."""
+"""Shared by the kernels of products with quantised matrices: their numbers, and the addresses of matrices."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from weft.dtypes import Dtype
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall
 
-# The numbers with which every step begins: units; slots and byte offsets of operands, result and scratch memory; rows,
-# columns and terms; matrices in the stack (0 if there is no index); rows of a quantised matrix, and words and groups in
-# each; strips or tiles of a product from left to right, and from top to bottom.
+# The positions of the numbers of every step: units; slots and byte offsets of operands, result and scratch memory;
+# rows, columns and terms; how many matrices the stack has (0 if there is no index); how many rows a quantised matrix
+# has, and words and groups a row; how many strips or tiles a product has from left to right and from top to bottom.
 X, WORDS, SCALES, BIASES, INDEX, RESULT, SCRATCH = range(1, 15, 2)
 ROWS, COLUMNS, INNER, COUNT, HIGH, PER_ROW, GROUPS, ACROSS, DOWN = range(15, 24)
 NUMBERS = DOWN + 1
 
 
 def numbers_of(call: RoutineCall, kind: QuantizedFormat, units: int, across: int, down: int = 1) -> list[int]:
-    """These numbers. Operands that there are not are the first one."""
+    """The numbers of a step. In place of operands that do not exist the first one is given."""
     x, words, scales, *others = call.operands
     biases = others[0] if kind.affine else x
     index = others[-1] if len(others) > kind.affine else x
@@ -34,7 +34,7 @@ def numbers_of(call: RoutineCall, kind: QuantizedFormat, units: int, across: int
 
 
 class QuantizedProduct(NamedTuple):
-    """Where the matrices of a product begin."""
+    """Pointers to the matrices of a product."""
 
     x: str
     words: str
@@ -44,7 +44,8 @@ class QuantizedProduct(NamedTuple):
 
 
 class ProductWriter(NumberedCode):
-    """Writes a kernel of products, with ``x`` and a result of these dtypes."""
+    """Writes a kernel for products whose left operand has the dtype ``x``, and whose result has the dtype
+    ``result``."""
 
     def __init__(self, coding: Coding, threads: int, x: Dtype, result: Dtype) -> None:
         super().__init__(threads, NUMBERS)
@@ -53,12 +54,12 @@ class ProductWriter(NumberedCode):
         self.element = MEMORY_TYPES[coding.dtype]
 
     def divided(self, number: str, by: str) -> tuple[str, str]:
-        """The quotient of numbers below ``2**31``, and what is left: in 32 bits that takes a fraction of the time."""
+        """Quotient and remainder of numbers below ``2**31``: in 32 bits the division takes a fraction of the time."""
         left, right = self.narrow(number), self.narrow(by)
         return self.wide(self.word("udiv", left, right)), self.wide(self.word("urem", left, right))
 
     def product(self, number: str) -> QuantizedProduct:
-        """The product with a number."""
+        """The matrices of product ``number``."""
         x, words, scales, biases, result = (
             self.global_memory(position) for position in (X, WORDS, SCALES, BIASES, RESULT)
         )
@@ -75,7 +76,7 @@ class ProductWriter(NumberedCode):
         )
 
     def _chosen(self, number: str) -> str:
-        """Which matrix of the stack a product has; an index out of range stands for the nearest one."""
+        """The matrix of the stack that a product uses; an index out of range is replaced by the nearest one."""
         count, chosen = self.number(COUNT), self.e.slot("i64")
         self.e.store("i64", "0", chosen)
         with self.e.when(self.compare("ne", count, 0)):
@@ -85,7 +86,7 @@ class ProductWriter(NumberedCode):
         return self.e.load("i64", chosen)
 
     def terms_of_x(self, x: str, index: str, count: int = 1, alignment: int = 0) -> Value:
-        """Neighbouring elements of the left operand, as numbers that are multiplied."""
+        """Neighbouring elements of the left operand, in the dtype of the products."""
         found = load(Lanes(self.e, count), self.x, Location(x, index, False, alignment), None)
         return Value(found.lanes, found.name, self.coding.dtype)
 
@@ -105,5 +106,5 @@ class ProductWriter(NumberedCode):
         return self.e.assign(f"extractelement {L.type_of(value.dtype)} {value.name}, i64 {number}")
 
     def remainder_of_address(self, pointer: str, multiple: int) -> str:
-        """What is left of an address beyond a multiple of a power of two."""
+        """The remainder of an address modulo ``multiple``, a power of two."""
         return self.e.assign(f"and i64 {self.e.assign(f'ptrtoint ptr {pointer} to i64')}, {multiple - 1}")

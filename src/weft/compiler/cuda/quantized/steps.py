@@ -16,8 +16,7 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.cuda import cublas
 
 _MANY_ROWS = 32
-"""So many rows of half precision are multiplied faster by the library, even if the matrix has to become numbers before.
-"""
+"""From so many rows of half precision on, the library multiplies faster, even if the matrix has to be decoded first."""
 
 p.dequantize.routine.on("cuda")(dequantize.step)
 
@@ -34,8 +33,8 @@ def _has_few_rows(shape: Shape, params: dict[str, Any]) -> bool:
 
 
 def _adapts(node: Node) -> Node | None:
-    """If the left operand was converted from half precision: a few rows are read as they were before, many are
-    multiplied by the library, with the numbers of the matrix in the same precision."""
+    """For a left operand that was converted from half precision: a few rows are read unconverted. Many rows are
+    multiplied by the library, with the matrix decoded to the same precision."""
     if node.dtype is not dtypes.float32:
         return None
     if not _has_few_rows(node.shape, node.keywords):
@@ -49,7 +48,7 @@ def _adapts(node: Node) -> Node | None:
 
 
 def _rounds(node: Node, dtype: Dtype) -> bool:
-    """Whether sums are rounded when they are stored."""
+    """Whether sums can be rounded to half precision when they are stored."""
     return dtype in HALVES and node.dtype is dtypes.float32 and _has_few_rows(node.shape, node.keywords)
 
 

@@ -1,4 +1,4 @@
-"""QR factors, eigenvalues of hermitian matrices and singular values by cuSOLVER, which stores matrices by columns."""
+"""QR factors, eigenvalues of Hermitian matrices and singular values by cuSOLVER, which stores matrices by columns."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from weft.runtime.cuda.solvers.problems import (
 from weft.runtime.precision import REPRODUCIBLE
 
 _TOGETHER = 256
-"""Rows of matrices of which the eigenvalues of a stack are one call at most."""
+"""The most rows of matrices whose eigenvalues, or QR factors, are computed for a whole stack in one call."""
 
 
 _MANY_SVD = 128
-"""Rows and columns of matrices of which the CPU computes the singular values of a stack, by all its cores: cuSOLVER
-takes milliseconds for each."""
+"""The most rows and columns of matrices whose singular values are left to the CPU, if there is a stack of them: the CPU
+uses all its cores, and cuSOLVER takes milliseconds for each matrix."""
 
 
 @replaces("cuda", p.qr)
 def _qr(node: Node, machine: Any) -> Sequence[Node] | None:
-    """Of the matrix itself, which is copied to be stored by columns."""
+    """cuSOLVER factorises the matrix itself, which is copied to be stored by columns."""
     (a,) = node.inputs
     if not is_solved(machine, a):
         return None
@@ -54,10 +54,10 @@ def _qr(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _of_stack(machine: Any, a: Array) -> tuple[Array, Array]:
-    """R with what is below it, and Q, of matrices that are stored by columns.
+    """R, with the reflections below it, and Q of matrices that are stored by columns.
 
-    With the vectors of all reflections in the columns of V, S the part of ``V^H V`` above the diagonal and D the
-    factors on one, their product is ``I - V (I + D S)^-1 D V^H``.
+    Let V have the vectors of the reflections as columns, let S be the part of ``V^H V`` above the diagonal, and let D
+    have their factors on the diagonal. Then the product of the reflections is ``I - V (I + D S)^-1 D V^H``.
     """
     *batch, n, m = a.node.shape
     dtype, k = a.node.dtype, min(m, n)
@@ -97,7 +97,7 @@ def _eigh(node: Node, machine: Any) -> Sequence[Node] | None:
 @replaces("cuda", p.svd)
 def _svd(node: Node, machine: Any) -> Sequence[Node] | None:
     """``A^T = W S Z^H``: W by columns is the V^H of A by rows, and the U of A is the conjugate of Z. If there are more
-    rows than columns, values and vectors of A itself."""
+    rows than columns, A itself is decomposed."""
     (a,) = node.inputs
     if not is_solved(machine, a):
         return None
@@ -126,7 +126,7 @@ def _svd(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _small_svd(machine: Any, a: Array, vectors: bool, full: bool) -> Sequence[Node]:
-    """``A^T = W S Z^H``, as for large matrices, of which the right vectors are all computed."""
+    """``A^T = W S Z^H``, as for large matrices; all right vectors are computed."""
     *batch, m, n = a.node.shape
     dtype, k = a.node.dtype, min(m, n)
     problem = SmallSingularValues(number_of(a.node), prod(batch), True, n, m, vectors)
@@ -140,14 +140,15 @@ def _small_svd(machine: Any, a: Array, vectors: bool, full: bool) -> Sequence[No
 
 
 def _harmless(a: Array) -> tuple[Array, Array]:
-    """Matrices, zeros instead of those that have an infinity or a NaN; and which have none."""
+    """The matrices, with those that contain an infinity or a NaN replaced by zeros; and the condition that there is
+    none."""
     shape = a.node.shape
     finite = are_finite(a)
     return p.select(spread(finite, shape), a, zeros(shape, a.node.dtype)), finite
 
 
 def _unless_failed(found: Sequence[Array], finite: Array) -> list[Node]:
-    """NaN instead of results for matrices that are not finite, or for which there is a code."""
+    """The results, with NaN for matrices that are not finite, or for which cuSOLVER reports a failure."""
     *results, info = found
     condition = p.logical_or(failed(info, finite.node.shape), p.logical_not(finite))
     return [spoiled(x, condition).node for x in results]

@@ -1,7 +1,7 @@
 """Factors, solutions and inverses by cuSOLVER and cuBLAS.
 
-The libraries store matrices by columns, so they see the transpose of each matrix. What is computed of that is written
-beside each rule.
+The libraries store matrices by columns, so they see the transpose of each matrix. What is computed from that is said at
+each rule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from weft.runtime.cuda.solvers.libraries import Triangle, Turn
 from weft.runtime.cuda.solvers.problems import Cholesky, Factors, Solutions, Triangular
 
 _TOGETHER = 256
-"""Rows of matrices of which a stack is one call at most; larger ones are computed one after the other."""
+"""The most rows of matrices that are computed for a whole stack in one call; larger ones take a call each."""
 
 
 def _are_together(shape: Shape) -> bool:
@@ -43,9 +43,9 @@ def _triangle(upper: bool) -> Triangle:
 
 @replaces("cuda", p.cholesky)
 def _cholesky(node: Node, machine: Any) -> Sequence[Node] | None:
-    """The libraries are given lower triangles, which they factorise in half of the time: that of A itself, copied to be
-    stored by columns, or, as what is stored by rows, that of conj(A) = K K^H; and K by columns is K^T by rows, the
-    adjoint of the factor of A."""
+    """The libraries are given lower triangles, because these take half the time. A lower triangle of A is copied to be
+    stored by columns. For an upper one, the libraries see conj(A) = K K^H, and K by columns is K^T by rows, the adjoint
+    of the factor of A."""
     (a,) = node.inputs
     if not is_solved(machine, a):
         return None
@@ -60,7 +60,7 @@ def _cholesky(node: Node, machine: Any) -> Sequence[Node] | None:
 
 @replaces("cuda", p.lu_factors)
 def _lu_factors(node: Node, machine: Any) -> Sequence[Node] | None:
-    """Operand and result are the transposes of what is factorised."""
+    """Operand and result are the transposes of the matrix and of its factors."""
     (a,) = node.inputs
     if not is_solved(machine, a):
         return None
@@ -74,7 +74,7 @@ def _from_zero(pivots: Array) -> Array:
 
 
 def _factorised(machine: Any, a: Array) -> list[Array]:
-    """Factors, pivots counted from one, and codes."""
+    """Factors, pivots counted from one, and a code for each matrix."""
     node = a.node
     *batch, columns, rows = node.shape
     together = rows == columns and _are_together(node.shape)
@@ -112,8 +112,8 @@ def _solved(machine: Any, factors: Array, pivots: Array, right: Array, turn: Tur
 
 
 def _solved_together(machine: Any, factors: Array, pivots: Array, b: Array, adjoint: bool) -> Array:
-    """``A X = B`` is ``X^T P L U = B^T``, and ``A^H X = B`` is ``X^T U^H L^H P^T = B^T``. What is stored by rows is the
-    transpose of L and U."""
+    """``A X = B`` is ``X^T P L U = B^T``, and ``A^H X = B`` is ``X^T U^H L^H P^T = B^T``. By rows, the factors in
+    memory are the transposes of L and U."""
     if adjoint:
         b = exchanged(b, pivots, backwards=False)
     for upper in (True, False) if adjoint else (False, True):

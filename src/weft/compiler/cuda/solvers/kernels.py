@@ -1,4 +1,4 @@
-"""Kernels beside what libraries compute: lists of addresses, and the order of rows that pivots give."""
+"""Kernels that the libraries need beside them: lists of addresses, and the order of rows that pivots give."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _PIVOTS, _ORDER, _STEPS, _ROWS = 1, 3, 5, 6
 
 
 def list_steps(count: int, matrices: Sequence[tuple[Operand, int]], scratch: Place) -> list[RoutineStep]:
-    """A step that writes lists of the addresses of ``count`` matrices to the beginning of scratch memory, if there are
-    any: of each list, of which there may be two, the operand in which they are, and the bytes of a matrix."""
+    """The step that writes lists of the addresses of ``count`` matrices to the beginning of scratch memory; none if
+    there are no lists. For each list (at most two), ``matrices`` has the operand that holds them, and the bytes of a
+    matrix."""
     if not matrices:
         return []
     total = count * len(matrices)
@@ -63,7 +64,8 @@ def _numbers(code: BlockCode, count: str) -> Iterator[str]:
 
 
 def order_step(call: RoutineCall) -> RoutineStep:
-    """The order of rows that exchanges in the order of pivots (counted from zero) undo, for each matrix."""
+    """The step that computes, for each matrix, the order of rows that undoes the exchanges of its pivots (counted from
+    zero)."""
     (pivots,), (order,) = call.operands, call.results
     steps, rows = pivots.shape[-1], order.shape[-1]
     count = prod(order.shape[:-1])
@@ -77,7 +79,7 @@ def _order() -> RoutineCode:
 
 
 def write_order(name: str) -> str:
-    """The LLVM IR of the kernel: a thread goes through the pivots of one matrix."""
+    """The LLVM IR of the kernel: each thread follows the pivots of one matrix."""
     code = BlockCode(_THREADS)
     e, count, steps, rows = code.e, code.number(_COUNT), code.number(_STEPS), code.number(_ROWS)
     all_pivots, all_orders = code.global_memory(_PIVOTS), code.global_memory(_ORDER)
@@ -98,7 +100,7 @@ def write_order(name: str) -> str:
 
 
 def exchange_step(call: RoutineCall) -> RoutineStep:
-    """The rows of matrices exchanged as pivots say (counted from zero), from the first or from the last one on."""
+    """The step that exchanges the rows of matrices as pivots (counted from zero) say, in order or backwards."""
     (x, pivots), (out,) = call.operands, call.results
     steps, (rows, columns) = pivots.shape[-1], x.shape[-2:]
     count = prod(x.shape[:-2]) * columns
@@ -113,7 +115,7 @@ def _exchange(size: int, backwards: bool) -> RoutineCode:
 
 
 def write_exchange(size: int, backwards: bool, name: str) -> str:
-    """The LLVM IR of the kernel: a thread has a column of a matrix."""
+    """The LLVM IR of the kernel: each thread has a column of a matrix."""
     code = BlockCode(_THREADS)
     e, type_ = code.e, f"i{8 * size}"
     count, (all_x, all_results, all_pivots) = code.number(_COUNT), map(code.global_memory, (1, 3, 5))

@@ -1,4 +1,4 @@
-"""Nodes that stand for a problem of linear algebra in graphs that are planned, and what is around them."""
+"""Nodes for problems of linear algebra in planned graphs, and what surrounds them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ OPERATIONS = (*_OF_PROBLEMS.values(), ORDER, EXCHANGE)
 
 
 def is_solved(machine: Any, *operands: Node) -> bool:
-    """Whether the libraries compute something of matrices on a machine."""
+    """Whether the libraries can compute a problem of these matrices on a machine."""
     return machine is not None and not calls.missing() and all(one.size for one in operands)
 
 
 def declined(node: Node) -> str:
-    """Why the CPU computes something of matrices."""
+    """Why a problem of linear algebra is left to the CPU."""
     return calls.missing() or "cuSOLVER has nothing faster"
 
 
@@ -77,9 +77,10 @@ def number_of(x: Node) -> Number:
 def solved(
     machine: Any, problem: Problem, inputs: Sequence[Array], results: Sequence[tuple[Shape, Dtype]], operations: int
 ) -> list[Array]:
-    """What the libraries compute of inputs in row-major order: ``results``, and for each matrix 0 or a code.
+    """The results that the libraries compute from inputs in row-major order, and for each matrix 0 or the code of a
+    failure.
 
-    ``operations`` is how many multiplications it takes for one matrix.
+    ``operations`` is how many multiplications a matrix takes.
     """
     nodes = _OF_PROBLEMS[type(problem)].of(
         [x.node for x in inputs],
@@ -92,14 +93,14 @@ def solved(
 
 
 def order_of_rows(pivots: Array, rows: int) -> Array:
-    """For each row, which row of the factor belongs to it, by pivots counted from zero."""
+    """For each row of a matrix, the row of the product of its factors that equals it, by pivots counted from zero."""
     shape = (*pivots.node.shape[:-1], rows)
     (found,) = ORDER.of([pivots.node], [(shape, dtypes.uint32)], work=None, scratch=0, arithmetic=prod(shape))
     return wrap(found)
 
 
 def exchanged(x: Array, pivots: Array, backwards: bool) -> Array:
-    """Rows exchanged as pivots say that are counted from zero, from the first or from the last one on."""
+    """Rows exchanged as pivots (counted from zero) say, in order or backwards."""
     node = x.node
     inputs = [node, pivots.node]
     (found,) = EXCHANGE.of(inputs, [(node.shape, node.dtype)], work=backwards, scratch=0, arithmetic=node.size)

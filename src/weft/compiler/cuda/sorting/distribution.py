@@ -1,9 +1,9 @@
-"""Long rows, whose elements are put in the order of one digit: they are cut into tiles, which blocks do.
+"""Moves the elements of long rows into the order of one digit. Rows are divided into tiles; a block does a tile.
 
-One kernel counts the digits of rows, for all digits that elements are put in order by. Then one kernel for each digit
-moves the elements. A block that has a tile counts its digits and tells the others; where its elements go it knows as
-soon as it has added up what the tiles before it told, back to one of which the sum is known (decoupled look-back:
-Merrill and Garland 2016, Adinets and Merrill 2022). All that is added up are integers, so results do not depend on
+One kernel counts the digits of rows, for all digits by which elements are ordered. Then, for each digit, a kernel moves
+the elements. The block of a tile counts its digits and publishes the counts in memory. It knows the targets of its
+elements as soon as it has added up what the tiles before it published, back to one whose sum is published (decoupled
+look-back: Merrill and Garland 2016, Adinets and Merrill 2022). The counts are integers, so results do not depend on
 which block comes first.
 """
 
@@ -18,44 +18,44 @@ from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.sorting.elements import DIGIT_BITS, Elements
 from weft.compiler.cuda.sorting.ranking import Counted, Ranking, only
 
-# The numbers of a step: slots and offsets of memory, and then what follows.
+# The positions of the numbers of a step: slots and offsets of memory, and those below.
 SOURCE, SOURCE_INDICES, TARGET, TARGET_INDICES, TOTALS, TOLD, TOLD_NEXT, COUNTER, SELECTED = range(0, 18, 2)
 UNITS, EXTENT, PARTS, ORDERS, ORDER, IS_LAST, START, COUNT = range(18, 26)
-"""A row has ``EXTENT`` elements and ``PARTS`` units; elements are put in order by ``ORDERS`` digits, of which this is
-number ``ORDER``. ``COUNT`` elements of sorted rows are wanted, from number ``START`` on."""
+"""A row has ``EXTENT`` elements and ``PARTS`` units. Elements are ordered by ``ORDERS`` digits, of which this is number
+``ORDER``. ``COUNT`` elements of the sorted rows are wanted, from position ``START`` on."""
 
 LARGEST_TOLD = 1 << 30
-"""Rows with fewer elements have counts that are told in 32 bits."""
+"""Rows with fewer elements have counts that are published in 32 bits."""
 
 TOGETHER = 4
-"""How many tiles before its own a block looks at together."""
+"""How many tiles before its own a block reads together."""
 
 
 class Digits(ABC):
-    """By which digit elements are put in order."""
+    """The digit by which elements are ordered."""
 
     bits: int
     name: str
 
     @abstractmethod
     def prepared(self, code: BlockCode, elements: Elements, row: str) -> None:
-        """Read what all elements of a row need."""
+        """Read what the digits of all elements of a row depend on."""
 
     @abstractmethod
     def of(self, code: BlockCode, elements: Elements, word: str) -> str:
         """The digit of an element, an ``i32``."""
 
     def orders(self, elements: Elements) -> int:
-        """By how many digits elements are put in order, one after the other."""
+        """By how many digits elements are ordered, one after the other."""
         return 1
 
     def all_of(self, code: BlockCode, elements: Elements, word: str) -> list[str]:
-        """All these digits."""
+        """All digits of an element."""
         return [self.of(code, elements, word)]
 
 
 class OfKeys(Digits):
-    """Some bits of keys."""
+    """Digits are some bits of the keys."""
 
     bits, name = DIGIT_BITS, "digits of keys"
 
@@ -73,7 +73,7 @@ class OfKeys(Digits):
 
 
 class OfMarks(Digits):
-    """Elements that are true come first."""
+    """Digits that put true elements first."""
 
     bits, name = 1, "marks"
 
@@ -85,7 +85,7 @@ class OfMarks(Digits):
 
 
 class BesideSelected(Digits):
-    """Elements that are smaller than the selected one of their row come first, then those that are equal to it."""
+    """Digits that put elements smaller than the selected one of their row first, then those that are equal to it."""
 
     bits, name = 2, "order beside an element"
 
@@ -102,8 +102,8 @@ class BesideSelected(Digits):
 
 @dataclass(frozen=True)
 class Move:
-    """How elements move: they have ``indices`` in memory before (else their own places are these), or after it; and
-    words before, and after it."""
+    """What is moved. Whether elements have ``indices`` in memory before (else these are their positions), and
+    afterwards; and whether words are written."""
 
     reads_indices: bool
     writes_indices: bool
@@ -115,8 +115,8 @@ class Move:
 
 
 def generate_totals(elements: Elements, digits: Digits, threads: int, items: int, copies: int, name: str) -> str:
-    """The kernel that counts the digits of rows: a unit is a part of a row. There are ``copies`` of the counts in the
-    shared memory of a block, each for some of its warps."""
+    """The kernel that counts the digits of rows; a unit is a part of a row. The shared memory of a block has ``copies``
+    of the counts, each for some of its warps."""
     code = BlockCode(threads)
     e, count = code.e, digits.orders(elements) << digits.bits
     memory = code.shared(4 * copies * count)
@@ -156,7 +156,8 @@ def generate_totals(elements: Elements, digits: Digits, threads: int, items: int
 
 
 class ThreadBlock(NamedTuple):
-    """Threads of a block that has a tile, elements of each, and of how many blocks a multiprocessor is to have room."""
+    """The threads of a block that does a tile, the elements of each, and how many blocks should fit a
+    multiprocessor."""
 
     threads: int
     items: int
@@ -164,25 +165,26 @@ class ThreadBlock(NamedTuple):
 
 
 class _RowTile:
-    """The tile of a row that is a unit of work, of so many elements."""
+    """The tile of a row that is a unit of work, of ``tile`` elements."""
 
     def __init__(self, code: BlockCode, unit: str, tile: int) -> None:
         self.extent, self.tiles = code.number(EXTENT), code.number(PARTS)
         self.unit = unit
         self.row, self.number = code.divide(unit, self.tiles), code.remainder(unit, self.tiles)
         self.first = code.multiply(self.number, tile)
-        """The number of its first element in the row."""
+        """The number of the tile's first element in the row."""
         self.there = code.narrow(code.smaller(code.subtract(self.extent, self.first), tile))
-        """How many elements there are."""
+        """How many elements the tile has."""
         self.begin = code.add(code.multiply(self.row, self.extent), self.first)
-        """The number of its first element in memory."""
+        """The number of the tile's first element in memory."""
 
 
 class _LookBack:
-    """Tells other blocks how many elements of a tile have each digit, and adds up what the tiles before it told.
+    """Publishes for other blocks how many elements of a tile have each digit, and adds up the counts of the tiles
+    before.
 
-    For each tile and digit there is a word in memory: 0 as long as nothing is known, then the number for this tile, and
-    then that for all tiles of the row up to it. The upper two bits say which.
+    For each tile and digit there is a word in memory: at first 0; then the count of this tile; then that of all tiles
+    of the row up to this one. The upper two bits say which of these it is.
     """
 
     def __init__(self, code: BlockCode, digits: int, wide: bool) -> None:
@@ -203,18 +205,18 @@ class _LookBack:
         code.e.emit(f"store atomic {self.type_} {word}, ptr {pointer} {scope}")
 
     def clear_next(self, tile: _RowTile, digit: str) -> None:
-        """Make the word of a tile for the next digit 0."""
+        """Set the word of a tile for the next digit to 0."""
         with self.code.e.when(self.code.compare("eq", self.code.number(IS_LAST), 0)):
             self.code.e.store(self.type_, "0", self._pointer_to(self.next, tile.unit, digit))
 
     def tell(self, tile: _RowTile, digit: str, count: str) -> None:
-        """Tell how many elements of a tile have a digit."""
+        """Publish how many elements of a tile have a digit."""
         with self.code.e.when(self.code.compare("ne", tile.number, 0)):
             self._tell(tile.unit, digit, count, self.alone)
 
     def sum_before(self, tile: _RowTile, digit: str, count: str, smaller: str) -> str:
-        """How many elements with this digit are in the tiles before, besides those of the row that have a ``smaller``
-        one; tell the sum with the ``count`` of this tile."""
+        """How many elements of the tiles before have this digit, plus ``smaller``, the elements of the row with smaller
+        digits. Publishes the sum with the ``count`` of this tile."""
         code, e = self.code, self.code.e
         total, unit, waiting = e.slot("i32"), e.slot("i64"), e.slot("i1")
         first = code.subtract(tile.unit, tile.number)
@@ -240,14 +242,14 @@ class _LookBack:
         return found
 
     def _heard(self, unit: str, digit: str) -> str:
-        """What a tile has told."""
+        """The word that a tile has published."""
         pointer = self._pointer_to(self.told, unit, digit)
         scope = f'syncscope("device") monotonic, align {self.bits // 8}'
         return self.code.e.assign(f"load atomic {self.type_}, ptr {pointer} {scope}")
 
 
 class _Mover:
-    """Writes the kernel that moves elements: a unit is a tile."""
+    """Writes the kernel that moves elements; a unit is a tile."""
 
     def __init__(self, elements: Elements, digits: Digits, move: Move, block: ThreadBlock, wide: bool) -> None:
         self.elements, self.digits, self.move = elements, digits, move
@@ -257,7 +259,7 @@ class _Mover:
         self.is_owner = self.ranking.owns()
         self.look_back = _LookBack(self.code, self.ranking.digits, wide)
         self.distances = self.code.shared(4 * self.ranking.digits)
-        """From the index in a tile where the elements with a digit begin to where they go in the row."""
+        """For each digit, the distance from where its elements begin in the tile to where they go in the row."""
 
     def text(self, name: str) -> str:
         code = self.code
@@ -313,7 +315,7 @@ class _Mover:
                 self.look_back.tell(tile, digit, count)
 
     def _look_back(self, tile: _RowTile, found: Counted) -> None:
-        """Find out how far the elements with each digit go."""
+        """Compute how far the elements with each digit move."""
         code, e = self.code, self.code.e
         slots = [e.slot("i32") for _ in found.counts]
         for slot in slots:
@@ -327,7 +329,7 @@ class _Mover:
                 e.store("i32", code.word("sub", before, start), code.at(self.distances, digit))
 
     def _smaller_in_row(self, tile: _RowTile) -> list[str]:
-        """How many elements of the row have smaller digits than those of this thread."""
+        """For each digit of this thread, how many elements of the row have smaller ones."""
         code, digits = self.code, self.ranking.digits
         number = code.add(code.multiply(tile.row, code.number(ORDERS)), code.number(ORDER))
         totals = code.moved(code.global_memory(TOTALS), code.multiply(number, digits), "i32")
@@ -345,7 +347,7 @@ class _Mover:
         exists: Sequence[str],
         type_: str,
     ) -> None:
-        """Write words to where they go in the window of the row that is asked for."""
+        """Write words to their targets, as far as these are in the wanted window of the row."""
         code = self.code
         lowest, count = code.narrow(code.number(START)), code.number(COUNT)
         begin = code.moved(code.global_memory(memory), code.multiply(tile.row, count), type_)
@@ -357,5 +359,5 @@ class _Mover:
 
 
 def generate_move(elements: Elements, digits: Digits, move: Move, block: ThreadBlock, wide: bool, name: str) -> str:
-    """The kernel that moves elements to where they go in the order of one digit."""
+    """The kernel that moves elements into the order of one digit."""
     return _Mover(elements, digits, move, block, wide).text(name)

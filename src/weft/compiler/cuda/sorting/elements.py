@@ -1,4 +1,4 @@
-"""What is sorted on a GPU: elements as they are in memory, by the digits of their keys."""
+"""The elements that are sorted on a GPU: they are moved as they are in memory, by the digits of their keys."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ DIGIT_BITS = 8
 
 @dataclass(frozen=True)
 class Elements:
-    """Elements of a dtype, moved as they are; with their ``indices``, if these are the result.
+    """Elements of a dtype, which are moved unchanged; with their ``indices``, if these are the result.
 
-    Keys are made of them for each digit that is looked at: so -0 and NaN of every kind need not be told by their keys.
+    Keys are computed from the elements for each digit that is read. So elements need not be restored from keys, and -0
+    and all kinds of NaN keep their bits.
     """
 
     dtype: Dtype
@@ -44,7 +45,7 @@ class Elements:
         return f"{self.dtype.name} {'indices' if self.indices else 'values'}"
 
     def read(self, code: BlockCode, pointer: str) -> str:
-        """An element in memory."""
+        """An element from memory."""
         return code.e.assign(f"load {self.word}, ptr {pointer}, align {dtype_alignment(self.dtype)}")
 
     def key(self, code: BlockCode, word: str) -> Value:

@@ -1,7 +1,7 @@
-"""Where the elements of a block go if they are put in the order of digits, equal digits staying in order.
+"""Computes where the elements of a block go when they are ordered by a digit; elements with equal digits stay in order.
 
-The block has a tile of elements. Of each thread, element number ``i`` is that at place ``32 * i`` plus its lane of the
-part of its warp, so that a warp has neighbours at a time.
+The block has a tile of elements. Element ``i`` of a thread is at position ``32 * i`` plus its lane, in the part of its
+warp. So a warp has neighbouring elements at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from weft.compiler.cuda.threads import WARP
 
 
 class Counted(NamedTuple):
-    """For each digit of which a thread takes care: how many elements of the tile have it, and how many have smaller
+    """For each digit that a thread is responsible for: how many elements of the tile have it, and how many have smaller
     ones."""
 
     counts: list[str]
@@ -23,9 +23,9 @@ class Counted(NamedTuple):
 
 
 class Ranking:
-    """Writes the ranking of ``items`` elements of each thread by digits of so many ``bits``.
+    """Writes the ranking of ``items`` elements of each thread by digits of ``bits`` bits.
 
-    Shared memory then takes the elements, of up to ``size`` bytes, in their new order.
+    Then the elements, of at most ``size`` bytes, are stored to shared memory in their new order.
     """
 
     def __init__(self, code: BlockCode, items: int, bits: int, size: int) -> None:
@@ -33,9 +33,10 @@ class Ranking:
         self.digits = 1 << bits
         assert code.threads >= self.digits or self.digits % code.threads == 0
         self.own_digits = max(1, self.digits // code.threads)
-        """Of how many digits a thread takes care, if there are threads enough for all."""
+        """How many digits a thread is responsible for, if it is for any."""
         self.memory = code.shared(8 * code.warps * self.digits)
-        """For each warp the counts of digits, and then for each warp the threads that have each digit, as bits."""
+        """For each warp the counts of digits; then, for each warp and digit, the threads whose element has the digit,
+        as bits."""
         self.elements = code.shared(self.tile * size)
         self.bit = code.word("shl", 1, code.lane)
         self.before = code.word("sub", self.bit, 1)
@@ -47,23 +48,23 @@ class Ranking:
         return self.code.threads * self.items
 
     def of_warp(self) -> list[str]:
-        """The places of the elements of this thread before they move."""
+        """The positions of this thread's elements before they move."""
         code = self.code
         first = code.word("add", code.word("mul", code.warp, WARP * self.items), code.lane)
         return [code.word("add", first, WARP * item) for item in range(self.items)]
 
     def in_turns(self) -> list[str]:
-        """Places at which neighbouring threads have neighbours."""
+        """Positions such that neighbouring threads have neighbouring ones."""
         return [self.code.word("add", self.code.thread, self.code.threads * item) for item in range(self.items)]
 
     def owns(self) -> str | None:
-        """Whether this thread takes care of digits; None if all do."""
+        """Whether this thread is responsible for digits; None if all threads are."""
         if self.code.threads <= self.digits:
             return None
         return self.code.word("icmp ult", self.code.thread, self.digits)
 
     def own(self) -> list[str]:
-        """The digits of which this thread takes care; the first ones, if there are none."""
+        """The digits that this thread is responsible for; the first digits if it is for none."""
         code, is_owner = self.code, self.owns()
         first = code.word("mul", code.thread, self.own_digits)
         if is_owner is not None:
@@ -85,7 +86,7 @@ class Ranking:
         return found
 
     def _of_this_warp(self) -> tuple[str, str]:
-        """Where this warp has the counts of digits, and the threads that have each digit."""
+        """The addresses of this warp's counts of digits, and of its threads that have each digit."""
         counts = self.code.at(self.memory, self.code.word("mul", self.code.warp, self.digits))
         return counts, self.code.at(counts, self.code.warps * self.digits)
 
@@ -96,7 +97,7 @@ class Ranking:
             code.e.store("i32", "0", code.at(memory, code.word("add", code.lane, number)))
 
     def _summed(self) -> Counted:
-        """Add up the counts, and replace those of each warp by where its first element of a digit goes."""
+        """Add up the counts, and replace those of each warp by the position of its first element with a digit."""
         code, e, warps, is_owner = self.code, self.code.e, self.code.warps, self.owns()
         of_warps, counts = [], []
         for digit in self.own():
@@ -116,7 +117,8 @@ class Ranking:
         return Counted(counts, starts)
 
     def placed(self, words: Sequence[str], digits: Sequence[str], type_: str) -> list[str]:
-        """Put words of an LLVM type where they go, when their digits are `counted`; the result is where that is."""
+        """Store words of an LLVM type at their new positions, after their digits were `counted`; returns these
+        positions."""
         mine, indices = self._of_this_warp(), []
         for word, digit in zip(words, digits, strict=True):
             indices.append(self._placed(*mine, digit))
@@ -124,7 +126,8 @@ class Ranking:
         return indices
 
     def _placed(self, counts: str, threads: str, digit: str) -> str:
-        """The place of one element: behind those that the warp has placed, in the order of its threads."""
+        """The new position of an element: behind those that the warp has already placed, in the order of its
+        threads."""
         code, e = self.code, self.code.e
         counts, threads = code.at(counts, digit), code.at(threads, digit)
         e.assign(f'atomicrmw or ptr {threads}, i32 {self.bit} syncscope("device") monotonic')
@@ -139,15 +142,15 @@ class Ranking:
         return index
 
     def put(self, words: Sequence[str], indices: Sequence[str], type_: str) -> None:
-        """Write words of an LLVM type to their places in shared memory."""
+        """Write words of an LLVM type to positions in shared memory."""
         for word, index in zip(words, indices, strict=True):
             self.code.e.store(type_, word, self.code.at(self.elements, index, type_))
 
     def taken(self, indices: Sequence[str], type_: str) -> list[str]:
-        """The words that came to these places."""
+        """Read the words at positions in shared memory."""
         return [self.code.e.load(type_, self.code.at(self.elements, index, type_)) for index in indices]
 
 
 def only(code: BlockCode, condition: str | None) -> AbstractContextManager[None]:
-    """The threads for which a condition holds; all of them if it is None."""
+    """A block for the threads for which a condition holds; for all threads if it is None."""
     return nullcontext() if condition is None else code.e.when(condition)

@@ -1,4 +1,5 @@
-"""Rows that a block sorts by itself: its threads have all elements, and exchange them for one digit after the other."""
+"""Sorts rows of which each fits a block: its threads hold all elements, and exchange them for one digit after
+another."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from weft.compiler.cuda.code import BlockCode
 from weft.compiler.cuda.sorting.elements import DIGIT_BITS, Elements
 from weft.compiler.cuda.sorting.ranking import Ranking
 
-# The numbers of a step: slot and offset of rows and result, and these.
+# The positions of the numbers of a step: slot and offset of rows and result, and those below.
 ROWS, TARGET = 0, 2
 UNITS, EXTENT, START, COUNT = 4, 5, 6, 7
 
 
 def generate(elements: Elements, threads: int, items: int, name: str) -> str:
-    """The LLVM IR of the kernel; a unit is a row of at most as many elements as all threads have."""
+    """The LLVM IR of the kernel. A unit is a row with at most as many elements as all threads hold."""
     code = BlockCode(threads)
     e = code.e
     ranking = Ranking(code, items, DIGIT_BITS, max(elements.dtype.size, 4 * elements.indices))

@@ -1,4 +1,4 @@
-"""Binary search in sorted rows: each thread looks for one value."""
+"""Binary search in sorted rows: each thread searches for one value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 THREADS = 256
 
-# The numbers of a step: slot and offset of rows, values and result, and these.
+# The positions of the numbers of a step: slot and offset of rows, values and result, and those below.
 ROWS, VALUES, TARGET = 0, 2, 4
 UNITS, EXTENT, VALUES_PER_ROW, VALUES_IN_ALL, ROUNDS = 6, 7, 8, 9, 10
 
@@ -38,7 +38,7 @@ def _code(elements: Elements, right: bool) -> RoutineCode:
 
 
 def generate(elements: Elements, right: bool, name: str) -> str:
-    """The LLVM IR of the kernel: a unit are as many values as there are threads."""
+    """The LLVM IR of the kernel. A unit is as many values as a block has threads."""
     code = BlockCode(THREADS)
     e = code.e
     extent, per_row, count = (code.number(position) for position in (EXTENT, VALUES_PER_ROW, VALUES_IN_ALL))

@@ -1,4 +1,4 @@
-"""The steps of sorting and partitioning."""
+"""Sorting and partitioning as steps of a plan."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from weft.primitives.sort_cuts import MIDDLE, aligned
 from weft.runtime.steps import Place
 
 LONGEST_ROW, LONGEST_WIDE_ROW = 4096, 2048
-"""A block sorts rows of at most so many elements by itself, of four bytes at most or of eight: more do not fit the
+"""The most elements of a row that a single block sorts, if they have at most four bytes, or eight: more do not fit the
 shared memory that a kernel may declare."""
 
 ROW_ITEMS = 16
-"""Elements that a thread has at most where a block sorts a row."""
+"""The most elements of a thread, if a single block sorts a row."""
 
 VALUES, INTEGERS, WIDE_VALUES, INDICES = (
     ThreadBlock(256, 24, 3),
@@ -32,25 +32,26 @@ VALUES, INTEGERS, WIDE_VALUES, INDICES = (
     ThreadBlock(256, 12, 3),
     ThreadBlock(320, 16, 2),
 )
-"""Blocks that have tiles of long rows. They move values of four bytes at most (the keys of integers take fewer
-registers) or of eight, or indices too."""
+"""Blocks for tiles of long rows: for values of at most four bytes, for integers of this size (whose keys take fewer
+registers), for values of eight bytes, and for indices."""
 
 COUNTING_THREADS, COUNTED_ITEMS, COPIED_BYTES = 256, 8, 1 << 15
-"""Of a block that counts digits; it has as many copies of the counts as it has warps, or as fit so much memory."""
+"""Threads and elements of a block that counts digits. It has as many copies of the counts as it has warps, or as fit so
+many bytes."""
 
 PARTS = 2048
-"""Long rows are counted in at most so many parts in all, ..."""
+"""The most parts, over all rows, in which the digits of long rows are counted."""
 SHORTEST_PART = 1 << 14
-"""... which have so many elements or more."""
+"""The fewest elements of such a part."""
 
 
 def longest_row(elements: Elements) -> int:
-    """How many elements a row has at most that a block sorts by itself."""
+    """The most elements of a row that a single block sorts."""
     return LONGEST_ROW if elements.dtype.size <= 4 else LONGEST_WIDE_ROW
 
 
 def block_of(elements: Elements) -> ThreadBlock:
-    """The block that has a tile."""
+    """The block for tiles of these elements."""
     if elements.dtype.size > 4:
         return WIDE_VALUES
     if elements.indices:
@@ -59,8 +60,8 @@ def block_of(elements: Elements) -> ThreadBlock:
 
 
 class DigitCut(NamedTuple):
-    """How long rows are cut, whose elements are put in order by so many ``orders``, digits that each have ``digits``
-    values, in tiles of so many elements; and where in the scratch memory of a call what lies."""
+    """How long rows are divided, and the layout of scratch memory. Elements are ordered by ``orders`` digits, each with
+    ``digits`` values, in tiles of ``tile`` elements."""
 
     rows: int
     extent: int
@@ -75,12 +76,12 @@ class DigitCut(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Into how many parts a row is cut to be counted."""
+        """Into how many parts a row is divided for counting."""
         return max(1, min(PARTS // max(self.rows, 1), self.extent // SHORTEST_PART))
 
     @property
     def tiles(self) -> int:
-        """Into how many tiles a row is cut."""
+        """Into how many tiles a row is divided."""
         return -(-self.extent // self.tile)
 
     @property
@@ -90,32 +91,32 @@ class DigitCut(NamedTuple):
 
     @property
     def counters(self) -> int:
-        """Bytes of a counter for each order."""
+        """Bytes of the counters of tiles, one for each order."""
         return aligned(8 * self.orders)
 
     @property
     def totals(self) -> int:
-        """Bytes of the totals of rows."""
+        """Bytes of the counts of whole rows."""
         return aligned(4 * self.rows * self.orders * self.digits)
 
     @property
     def told(self) -> int:
-        """Bytes of what tiles tell of one digit."""
+        """Bytes of what tiles publish for one digit."""
         return aligned((8 if self.is_wide else 4) * self.rows * self.tiles * self.digits)
 
     @property
     def cleared(self) -> int:
-        """Bytes that have to be zero in the beginning: all of these."""
+        """Bytes that have to be zero at the beginning: the counters, the totals, and what is published first."""
         return self.counters + self.totals + self.told
 
     @property
     def scratch(self) -> int:
-        """Bytes in all: what is told of one digit lies beside what is told of the next."""
+        """Bytes of all scratch memory. What is published for one digit is beside what is published for the next."""
         return self.cleared + (self.told if self.orders > 1 else 0)
 
 
 class _Layout:
-    """Scratch memory: what is asked for next is behind what was asked for before."""
+    """Scratch memory; each request is placed behind the one before."""
 
     def __init__(self, slot: int, offset: int) -> None:
         self.slot, self.begin, self.end = slot, offset, offset
@@ -127,7 +128,7 @@ class _Layout:
 
 
 def _shape(node_or_operand: Node | Operand) -> tuple[int, int]:
-    """How many rows there are, and of how many elements."""
+    """How many rows there are, and how many elements each has."""
     shape = node_or_operand.shape
     return prod(shape[:-1]), shape[-1]
 
@@ -218,7 +219,7 @@ def _parted(call: RoutineCall, indices: bool) -> list[RoutineStep]:
 def _grouped(
     x: Operand, out: Operand, elements: Elements, digits: Digits, layout: _Layout, selected: Place
 ) -> list[RoutineStep]:
-    """Steps that write elements in the order of digits of their own."""
+    """The steps that write elements in the order of digits, for digits that are not those of keys."""
     cut = DigitCut.of(_shape(x), elements, digits)
     distribution_ = _Distribution(cut, elements, digits, layout, selected)
     move = Move(reads_indices=False, writes_indices=elements.indices, writes_words=not elements.indices)
@@ -227,7 +228,7 @@ def _grouped(
 
 
 def block_for(extent: int) -> tuple[int, int]:
-    """Threads of a block, and elements of each, for rows."""
+    """How many threads a block has that sorts a row, and how many elements each thread has."""
     items, threads = 1, 32
     while threads * items < extent:
         if items < ROW_ITEMS // 2 or threads * items >= 128 * ROW_ITEMS // 2:
@@ -240,7 +241,7 @@ def block_for(extent: int) -> tuple[int, int]:
 
 
 class Places(NamedTuple):
-    """Where elements and indices are read and written; what a step does not need is anywhere."""
+    """Where elements and indices are read and written. Places that a step does not use are arbitrary."""
 
     source: Place = (0, 0)
     source_indices: Place = (0, 0)
@@ -249,7 +250,7 @@ class Places(NamedTuple):
 
 
 class _Distribution:
-    """The steps that put the elements of rows in the order of digits."""
+    """The steps that bring the elements of rows into the order of digits."""
 
     def __init__(self, cut: DigitCut, elements: Elements, digits: Digits, layout: _Layout, selected: Place) -> None:
         self.cut, self.elements, self.digits, self.selected = cut, elements, digits, selected
@@ -275,8 +276,8 @@ class _Distribution:
         ]
 
     def moved(self, move: Move, places: Places, window: tuple[int, int], order: int = 0) -> RoutineStep:
-        """The step that moves elements in the order of one digit; of sorted rows, ``window`` are the first place that
-        is wanted, and how many are."""
+        """The step that moves elements into the order of one digit. ``window`` is the first wanted position of a sorted
+        row, and how many positions are wanted."""
         cut = self.cut
         units = cut.rows * cut.tiles
         code = move_code(self.elements, self.digits, move, cut.is_wide)
@@ -285,7 +286,7 @@ class _Distribution:
 
 
 class _Sort:
-    """The steps that sort long rows, digit by digit from the last one on."""
+    """The steps that sort long rows, digit by digit from the last one to the first."""
 
     def __init__(self, rows_: int, extent: int, elements: Elements, layout: _Layout) -> None:
         self.elements, self.extent = elements, extent
