@@ -1,4 +1,4 @@
-"""Which groups need which: so that none needs itself, and in which order they run."""
+"""Which groups need which others: to exclude cycles, and to find the order in which groups run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from weft.primitives.index import Terms
 
 
 class Dependencies:
-    """All groups, each with those that need it. ``groups`` are in the order in which they were made."""
+    """All groups, in the order in which they were made, and the dependencies between them."""
 
     def __init__(self) -> None:
         self.groups: dict[Group, None] = {}
         self._made = 0
 
     def new_number(self) -> int:
-        """The number of a group that is about to be made."""
+        """A number for a group that is about to be made."""
         self._made += 1
         return self._made - 1
 
     def add(self, group: Group) -> None:
-        """Take in a new group."""
+        """Add a new group."""
         self.groups[group] = None
 
     def link(self, earlier: Group, uses: Iterable[Use]) -> None:
@@ -39,27 +39,27 @@ class Dependencies:
             _run_before(earlier.needs, gained)
 
     def are_independent(self, left: Group, right: Group) -> bool:
-        """Whether neither of two groups needs the other, so that one may become a part of the other."""
+        """Whether neither of two groups needs the other, so that they may become one."""
         return not (is_among(right, after(left)) or is_among(left, after(right)))
 
     def unite(self, group: FusedGroup, other: FusedGroup) -> None:
-        """What needs one of two groups, or is needed by it, goes on with ``group`` in place of both."""
+        """Replace two groups by ``group``, which gets the dependencies of both."""
         self._replace(other, group)
         _run_before(group.needs, group.after | (1 << group.number))
 
     def may_attach(self, group: Group, first: Group) -> bool:
-        """Whether a group may become a part of a step that ``first`` is the first part of: whatever else it needs does
-        not need that."""
+        """Whether a group may become a part of the step that begins with ``first``: nothing else that it needs may need
+        ``first``."""
         return not any(is_among(needed, after(first)) for needed in group.needs if needed is not first)
 
     def attach(self, group: Group, first: Group) -> None:
-        """What a group needs, and what needs it, goes on with ``first``, as a part of whose step it runs."""
+        """Make a group a part of the step of ``first``, which gets its dependencies."""
         self._replace(group, first)
         first.after &= ~((1 << group.number) | (1 << first.number))
         _run_before(first.needs, first.after | (1 << first.number))
 
     def _replace(self, group: Group, by: Group) -> None:
-        """Remove a group, in whose place stands another one."""
+        """Remove a group; ``by`` gets its dependencies."""
         by.after = after(by) | after(group)
         del self.groups[group]
         for user in group.users:
@@ -72,7 +72,7 @@ class Dependencies:
                 _connect(needed, by)
 
     def in_order(self) -> list[Group]:
-        """Groups, each after those it needs, close to the order of the user's program."""
+        """All groups, each after those that it needs, close to the order of the user's program."""
         waiting = {group: len(group.needs) for group in self.groups}
         ready = [(group.serial, group.number, group) for group in self.groups if not group.needs]
         heapify(ready)
@@ -90,7 +90,7 @@ class Dependencies:
 
 
 class Users:
-    """The groups of a node's uses. They may be many, so what is asked about each of them is found for all at once."""
+    """The groups that use a node. There may be many, so each question about them is answered for all at once."""
 
     __slots__ = ("_after", "_several", "_uses")
 
@@ -100,7 +100,7 @@ class Users:
         self._several: dict[Group, list[Terms | None]] | None = None
 
     def may_need(self, group: Group) -> bool:
-        """Whether ``group`` may store what these use. False if it needs one of them itself (a cycle)."""
+        """Whether ``group`` may store what these groups use. It may not if it needs one of them (a cycle)."""
         if self._after < 0:
             self._after = 0
             for user, _ in self._uses:
@@ -108,7 +108,7 @@ class Users:
         return not is_among(group, self._after)
 
     def use_elsewhere(self, group: Group, terms: Terms) -> bool:
-        """Whether a group, which is one of these, has uses at another index than ``terms``, too."""
+        """Whether a group, which is one of these, also uses the node at another index than ``terms``."""
         if self._several is None:
             self._several = {}
             for user, other in self._uses:
@@ -134,7 +134,7 @@ def after(group: Group) -> int:
 
 
 def _catch_up(group: Group) -> None:
-    """Complete the bit set of a group, and before it those of the groups that need it."""
+    """Complete the bit set of a group, after those of the groups that need it."""
     pending = [group]
     while pending:
         one = pending[-1]
@@ -149,8 +149,9 @@ def _catch_up(group: Group) -> None:
 
 
 def _run_before(groups: Iterable[Group], later: int) -> None:
-    """Note that groups, and so all that they need, run before those of a bit set. If that is new, their bit sets are
-    behind until somebody asks: in a long chain, whose last groups change one after the other, most are asked once."""
+    """Note that groups, and so all that they need, run before those of a bit set. Bit sets that this changes are marked
+    as behind, and completed when they are asked for: in a long chain whose last groups change one by one, that is once
+    for most of them."""
     pending = [group for group in groups if later & ~group.after]
     while pending:
         group = pending.pop()

@@ -1,4 +1,4 @@
-"""What a plan says of itself: records of its steps, and what temporaries are for."""
+"""Descriptions of plans: records of their steps, and the uses of temporary memory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from weft.graph.node import Node
 
 
 class Description(NamedTuple):
-    """What a plan is made of: a record per step, the planned graph, the temporaries.
+    """A description of a plan: a record of each step, the planned graph, the temporaries.
 
-    ``copies`` are nodes that are read instead of an input, by node and position of the input.
+    ``copies`` are nodes that are read in place of an input, by node and position of the input.
     """
 
     records: list[StepRecord]
@@ -40,18 +40,18 @@ class Description(NamedTuple):
     temporaries: list[Temporary]
 
     def source(self, node: Node, position: int) -> Node:
-        """What a node reads as one of its inputs."""
+        """The node that is read as one of the inputs of ``node``."""
         return self.copies.get((node, position), node.inputs[position])
 
 
 class Describer:
-    """Describes what was planned. ``computed`` are the nodes that groups were seen to compute."""
+    """Describes what was planned. ``computed`` are the nodes that each group was seen to compute."""
 
     def __init__(self, planner: Planner, computed: Mapping[Group, Iterable[Node]]) -> None:
         self.planner, self.computed = planner, computed
 
     def description(self, steps: Iterable[PlannedStep]) -> Description:
-        """What there is to say of a plan with these steps."""
+        """The description of a plan with these steps."""
         planned = list(steps)
         records = [self.record(step) for step in planned]
         intervals = self.planner.lifetimes()
@@ -70,8 +70,8 @@ class Describer:
         return Description(records, list(self.planner.inputs), list(self.planner.wanted), copies, temporaries)
 
     def _spans(self, planned: Sequence[PlannedStep], intervals: Iterable[Interval]) -> Iterator[tuple[int, int]]:
-        """The first and the last step of each interval, as numbers of records: a chain has one, a call perhaps several,
-        and what computes no elements none."""
+        """The first and the last step of each interval, as numbers of records. A chain has a single record, a call may
+        have several, and a group that computes no elements has none."""
         position = {group: number for number, (group, *_) in enumerate(self.planner.scheduled)}
         begins = [position[one.group] if one.chain is None else one.chain.first for one in planned]
         ends = [position[one.group] if one.chain is None else one.chain.last for one in planned]
@@ -79,13 +79,13 @@ class Describer:
             yield bisect_left(ends, first), bisect_right(begins, last) - 1
 
     def _shown_as(self, key: Node | RoutineGroup | Chain) -> Node:
-        """The node that temporary memory is for; of a chain the first one that is inside."""
+        """The node that temporary memory is for; for a chain, the first of its temporaries."""
         if isinstance(key, Chain):
             return next(iter(key.inside))
         return key if isinstance(key, Node) else key.node
 
     def record(self, planned: PlannedStep) -> StepRecord:
-        """What a step is."""
+        """The record of a step."""
         return self._record_here(planned)._replace(runs_on=self.planner.division.runs_on(planned.group))
 
     def _record_here(self, planned: PlannedStep) -> StepRecord:

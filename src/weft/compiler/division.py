@@ -1,4 +1,4 @@
-"""Which target does the work of a group: that of the engine, or the one that stands in for it."""
+"""Which target does the work of a group: that of the engine, or its stand-in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.runtime.memory import span_of
 from weft.runtime.steps import OnHost, Touched
 
 Slots = Mapping[object, tuple[int, int]]
-"""The slot and the byte offset of everything in memory."""
+"""The slot in the table and the byte offset of everything in memory."""
 
 
 class Division:
@@ -25,7 +25,7 @@ class Division:
         """Fused groups that are left to the stand-in."""
 
     def schedule(self, group: Group, launch: Launch) -> Schedule:
-        """How the launch of a group is done by the target that does it."""
+        """The schedule of a group's launch, from the target that does it."""
         schedule = self._target.schedule(launch)
         if schedule is None and self._target.stand_in is not None:
             self._left.add(group)
@@ -40,7 +40,7 @@ class Division:
         return self._target.stand_in or self._target if left else self._target
 
     def runs_on(self, group: Group) -> str:
-        """What inspection says of where the work of a group is done, and why, if not on the device itself."""
+        """What inspection says about where a group runs, and why; empty if it runs on the device itself."""
         target = self.target_of(group)
         if target is self._target:
             return ""
@@ -52,9 +52,9 @@ class Division:
     def with_memory(
         self, code: Any, group: Group, read: Iterable[Node], inputs: Mapping[Node, Shape], slots: Slots, scratch: int
     ) -> OnHost:
-        """Code of the stand-in for a group in the form in which the engine takes it: with the memory that it touches.
+        """Code of the stand-in for a group, together with the memory that it accesses, as the engine expects it.
 
-        ``read`` are nodes in memory; those that are ``inputs`` have strides.
+        ``read`` are nodes in memory; for those that are ``inputs``, this gives the strides.
         """
         if isinstance(group, FusedGroup):
             written = [root.target for root in group.roots]

@@ -1,7 +1,7 @@
-"""Which results may be written where something is that nobody needs afterwards.
+"""Which results may be written to the memory of something that is not needed afterwards.
 
-Of temporaries a plan decides it (`Touches.overlays`); of inputs it says what a run may do, if nobody else holds them
-(`Touches.donations`). An update that takes the memory of what it updates only has to write what is new.
+For temporaries the plan decides it (`Touches.overlays`). For inputs the plan says what a run may do if nothing else
+refers to them (`Touches.donations`). An update that takes the memory of the array it updates writes only what is new.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from weft.graph.node import Node
 from weft.runtime.memory import size_class
 
 MOST_TRIED = 8
-"""How many inputs are looked at closely before a result gets new memory: those that its step reads last, and others."""
+"""How many inputs of each kind are checked before a result gets new memory: inputs that its step reads last, others."""
 
 
 class Accesses(NamedTuple):
-    """What a step reads and writes, and how, if it is a kernel or has one attached to the ``call`` that it is. If it is
-    neither a kernel nor a call, it does nothing.
+    """What a step reads and writes. ``launch`` and ``schedule`` are those of its kernel, or of the kernel that is
+    attached to its ``call``. A step that is neither a kernel nor a call does nothing.
 
-    The result of such a call is written where the attached kernel then stores what it makes of it, or in memory of its
-    own, or in none that a plan knows of.
+    The result of a call with an attached kernel is in the memory to which the kernel then stores, or in memory of its
+    own, or in scratch memory, which is not listed here.
     """
 
     read: set[Node]
@@ -42,7 +42,7 @@ class Accesses(NamedTuple):
 
 
 class _Touch(NamedTuple):
-    """A load or a store of a node, by number of the instruction; of a call it is only known which step it is."""
+    """A load or a store of a node, by number of the instruction; for calls, only the step is known."""
 
     step: int
     node: Node
@@ -62,7 +62,7 @@ class _Touch(NamedTuple):
 
     @property
     def copied(self) -> Node | None:
-        """What a store copies to the same place."""
+        """The node whose elements a store copies to the same locations; None if it does anything else."""
         assert self.accesses.launch is not None
         store = self.instruction
         value = self.accesses.launch.kernel.instructions[store.inputs[0]]
@@ -74,7 +74,7 @@ class _Touch(NamedTuple):
 
 
 class Touches:
-    """The loads and stores of the steps of a plan, by node and in order."""
+    """The loads and stores of a plan's steps, by node and in order."""
 
     def __init__(self, steps: Iterable[Accesses]) -> None:
         self._loads: dict[Node, list[_Touch]] = {}
@@ -102,9 +102,9 @@ class Touches:
     def donations(
         self, inputs: Mapping[Node, int], shown: set[int], buffers: Mapping[Node, int], homes: Mapping[Node, Node]
     ) -> list[tuple[int, int]]:
-        """Pairs of an input and a new buffer of as many bytes that may be written in its memory.
+        """Pairs of an input and a new buffer of the same size class that may be written in the input's memory.
 
-        ``shown`` are the inputs that outputs show, ``homes`` what `overlays` found.
+        ``shown`` are the inputs that outputs show, ``homes`` the result of `overlays`.
         """
         free = _Free()
         for node, number in inputs.items():
@@ -116,7 +116,7 @@ class Touches:
         stores = {target: self._stores_of([target, *sharing.get(target, ())]) for target in buffers}
         givers: dict[Node, Node] = {}
         for target in buffers:
-            # What is updated gives its memory to the result, and not to another one: then only what is new is written.
+            # The array that is updated gives its memory to the result of the update: then only what is new is written.
             copied = [touch.copied for touch in stores[target] if not touch.accesses.is_call]
             fitting = [node for node in copied if node is not None and free.fits(node, target)]
             self._give(fitting, target, stores[target], givers, free)
@@ -134,7 +134,7 @@ class Touches:
         givers: dict[Node, Node],
         free: _Free,
     ) -> None:
-        """Note the first of some inputs that may give its memory to ``target``; it is not ``free`` any more."""
+        """Note the first candidate that may give its memory to ``target``; it is not ``free`` afterwards."""
         for node in candidates:
             if self.may_end(node, stores):
                 givers[target] = node
@@ -142,20 +142,20 @@ class Touches:
                 return
 
     def stores_in(self, target: Node, homes: Mapping[Node, Node]) -> list[_Touch]:
-        """All stores in the memory of a node."""
+        """All stores to the memory of a node."""
         return self._stores_of([target, *[node for node, home in homes.items() if home is target]])
 
     def _stores_of(self, nodes: Iterable[Node]) -> list[_Touch]:
         return [touch for node in nodes for touch in self._stores.get(node, ())]
 
     def may_end(self, node: Node, stores: Sequence[_Touch]) -> bool:
-        """Whether something may be stored in the memory of an input."""
+        """Whether the stores may go to the memory of an input."""
         return may_take({node}, self._loads.get(node, []), stores)
 
     def overlays(self, updates: Iterable[tuple[Node, Node]], temporaries: Iterable[Node]) -> dict[Node, Node]:
-        """For each temporary that is updated in place the node in whose memory it is: the last of its updates.
+        """For each temporary that is updated in place, the node whose memory it has: the result of its last update.
 
-        ``updates`` are pairs of what is updated and the result, in order.
+        ``updates`` are pairs of an updated node and the result, in order.
         """
         free = set(temporaries)
         sharing: dict[Node, set[Node]] = {}
@@ -180,7 +180,7 @@ class Touches:
 
 
 class _Block:
-    """Inputs of as many bytes that may give their memory away, in their order, and by the step that reads them last."""
+    """Inputs of one size class that may give their memory away: in order, and by the step that reads them last."""
 
     def __init__(self) -> None:
         self.nodes: dict[Node, int] = {}
@@ -196,10 +196,10 @@ class _Block:
         del self._by_step[self.nodes.pop(node)][node]
 
     def candidates(self, target: Node, step: int) -> Iterator[Node]:
-        """What may be written to from a step on. Some are of the shape and dtype of the target, and this step reads
-        them as the last one: so a new state takes the memory of the old one. Else something that was read before, if
-        there is any, else some others that this step reads as the last one, else some that are read later (in other
-        places, maybe)."""
+        """Inputs whose memory may be written from a step on, the best ones first: those of the shape and dtype of the
+        target that this step reads last, so that a new state takes the memory of the old one; then those that are not
+        read from this step on; then others that this step reads last; then some that are read later (perhaps at other
+        locations)."""
         last = self._by_step.get(step, {})
         alike = [node for node in last if node.dtype is target.dtype and node.shape == target.shape]
         yield from alike[:MOST_TRIED]
@@ -230,11 +230,11 @@ class _Free:
         self._block_of.pop(node).remove(node)
 
     def fits(self, node: Node, target: Node) -> bool:
-        """Whether a node is free, and of as many bytes as another one."""
+        """Whether a node is free, and its memory is of the size class of the target."""
         return node in self._block_of and self._block_of[node] is self._blocks.get(_block(target))
 
     def candidates(self, target: Node, step: int) -> Iterable[Node]:
-        """The inputs that are tried for something that is written from a step on."""
+        """The inputs to try for a target that is written from a step on."""
         block = self._blocks.get(_block(target))
         return () if block is None else block.candidates(target, step)
 
@@ -251,8 +251,8 @@ def _block(node: Node) -> int:
 
 
 def may_take(sources: Collection[Node], touches: Sequence[_Touch], stores: Sequence[_Touch]) -> bool:
-    """Whether something may be stored in the memory of ``sources``: what is needed of these has been read before, or
-    stays as it is. ``touches`` are all loads and stores there, in order."""
+    """Whether the stores may go to the memory of ``sources``: what is needed there must have been read before, or stay
+    as it is. ``touches`` are all loads and stores there, in order."""
     for store in stores:
         first = bisect_left(touches, store.step, key=_step)
         if not all(_is_harmless(store, other, sources) for other in touches[first:]):
@@ -261,7 +261,7 @@ def may_take(sources: Collection[Node], touches: Sequence[_Touch], stores: Seque
 
 
 def _is_harmless(store: _Touch, other: _Touch, sources: Collection[Node]) -> bool:
-    """Whether a store does not disturb a load or another store of ``sources`` in the same step or a later one."""
+    """Whether a store does not affect a load or another store of ``sources`` in the same step or a later one."""
     if store.accesses.is_call or other.accesses.is_call or store.node.dtype.size != other.node.dtype.size:
         return False
     launch, loads = store.accesses.launch, other.instruction.operation == "load"
@@ -282,14 +282,14 @@ def _is_harmless(store: _Touch, other: _Touch, sources: Collection[Node]) -> boo
 
 
 def may_share(step: Accesses, source: Node, target: Node) -> bool:
-    """Whether a kernel reads each element of ``source`` before it writes the one of ``target`` in its place."""
+    """Whether a kernel reads each element of ``source`` before it writes the element of ``target`` that replaces it."""
     touches = Touches([step._replace(is_call=False, call=None)])
     return touches.may_end(source, touches.stores_in(target, {}))
 
 
 def needless_stores(accesses: Accesses, homes: Mapping[Node, Node]) -> set[int]:
-    """The stores of a kernel that write what is there already, by position among its stores: what was read there, or
-    what it stores there for another node in the same memory (``homes``)."""
+    """The stores of a kernel, by position among its stores, that write what is already there: what was read from there,
+    or what is also stored there for another node with the same memory (``homes``)."""
     if accesses.launch is None:
         return set()
     found: set[int] = set()
@@ -308,7 +308,7 @@ def needless_stores(accesses: Accesses, homes: Mapping[Node, Node]) -> set[int]:
 
 
 def _is_same_store(store: _Touch, other: _Touch) -> bool:
-    """Whether two stores of a kernel write the same values to the same places."""
+    """Whether two stores of a kernel write the same values to the same locations."""
     one, two = store.instruction, other.instruction
     same = one.inputs == two.inputs and one.where == two.where and one.combine is two.combine is None
     return same and _same_location(store.access, other.access)

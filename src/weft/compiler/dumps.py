@@ -1,4 +1,4 @@
-"""``WEFT_DUMP=graph,plan,kernel,llvm``: the stages of compilation on stderr, each as it is made."""
+"""``WEFT_DUMP=graph,plan,kernel,llvm``: prints the stages of compilation to stderr, each as it is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STAGES = ("graph", "plan", "kernel", "llvm")
 
 
 def stages_named(text: str) -> frozenset[str]:
-    """The stages in a list that is separated by commas; what is none of them is warned of."""
+    """The stages named in a list separated by commas. Unknown names give a warning."""
     names = dict.fromkeys([part.strip() for part in text.split(",") if part.strip()])
     unknown = [ascii(name[:40]) for name in names if name not in STAGES]
     if unknown:
@@ -39,7 +39,7 @@ def show(stage: str, text: str) -> None:
 
 
 def graph_text(entries: Sequence[Entry], outputs: Sequence[int]) -> str:
-    """A program, one line per entry: equal operations are there once."""
+    """A program with a line for each entry; equal operations are a single entry."""
     lines = [f"{len(entries)} entries, results {' '.join([f'%{position}' for position in outputs])}"]
     for position, (primitive, *rest) in enumerate(entries):
         if primitive is None:

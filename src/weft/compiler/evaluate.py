@@ -1,4 +1,4 @@
-"""From lazy nodes to values: find or make the plan, take memory, run it on its stream."""
+"""From lazy nodes to values: find or make the plan, take memory, run the plan on its stream."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from weft.runtime.unread import Unread
 
 MOST_PLANS = 4096
 MOST_ENTRIES = 1 << 18
-"""Of all programs whose plans are cached: a plan takes some 300 bytes for each entry."""
+"""The most entries of all programs with cached plans. A plan takes some 300 bytes for each entry."""
 LITTLE_WORK = 1 << 13
-"""Of several results those that take less work, in element steps, need not share a kernel with others."""
+"""Operations with less work, in element steps, may have kernels of their own when several results are evaluated."""
 COPYING_WORK = 1 << 16
-"""To write elsewhere is quicker for less work, in element steps, than to find out whether a shown array ends."""
+"""With less work, in element steps, writing to new memory is quicker than finding out whether a shown array ends."""
 DONATED_BYTES = 1 << 14
-"""To write fewer bytes elsewhere is quicker than to find out whether an input ends, and to run in its memory. But
-memory that goes from one queue of a device to another one makes that wait."""
+"""Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory. But
+on devices, memory that goes from one queue to another makes the other one wait, so small inputs are donated there
+too."""
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
@@ -46,7 +47,7 @@ _plan_lock = fork_safe_lock()
 
 
 def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> Plan:
-    """The plan for a program on an engine, from the cache if its structure was seen before."""
+    """The plan for a program on an engine, from the cache if an equal program was planned before."""
     target = engine.target
     key = (engine, target.key, tuple(program.entries), tuple(outputs))
     plan = _plans.get(key)
@@ -63,16 +64,16 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
 
 
 def forget_plans() -> None:
-    """Plan everything anew from now on; machine code and compiled functions stay."""
+    """Forget all plans. Machine code and compiled functions stay."""
     with _plan_lock:
         _plans.clear()
         _templates.forget()
 
 
 def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
-    """Give every node a value. Nodes that somebody holds are computed on the way and kept.
+    """Give every node a value. Other nodes on the way that are held get their values too.
 
-    With ``wait`` false the values may still be on their way when this returns.
+    If ``wait`` is false, values may still be being computed when this returns.
     """
     pending = [node for node in nodes if node.value is None]
     if pending:
@@ -90,7 +91,7 @@ def evaluate(nodes: Sequence[Node], wait: bool = True) -> None:
 
 
 def evaluate_one(node: Node) -> View:
-    """The value of a node, which it is given if it has none; as `evaluate` does, by a shorter way."""
+    """The value of a node, which is evaluated if it has none: a shorter way than `evaluate`."""
     if node.value is None:
         stream = node.stream or caller_stream()
         refuse_reentry(sections)
@@ -115,16 +116,16 @@ def finish(nodes: Sequence[Node]) -> None:
 
 
 def start(nodes: Sequence[Node]) -> None:
-    """Give every node a value: at once where a stream has nothing else to do, otherwise it may be on its way."""
+    """Give every node a value: now if its stream is idle, otherwise it may still be being computed afterwards."""
     pending = [node for node in nodes if node.value is None]
     if pending:
         _evaluate_pending(pending, True)
 
 
 def settle(node: Node) -> None:
-    """Wait until the value of an evaluated node is there."""
+    """Wait until the value of an evaluated node is computed."""
     view = node.value
-    if view is None:  # what computed it failed on another thread
+    if view is None:  # computing it has failed on another thread
         evaluate([node])
         return
     event = view.event
@@ -161,13 +162,13 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
             view = sent_to(reader.engine, node.shape, node.dtype, node.value, stream)
             if view is not None:
                 sent[node, reader.engine] = view
-        del nodes, sends  # they keep memory that ends from being used again
+        del nodes, sends  # they would keep memory from being reused
 
 
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
-    """Give a node its value if it is a `Single` and takes less than ``most`` work. Returns whether that was done.
+    """Give a node its value if it is a `Single` with less than ``most`` work. Returns whether that was done.
 
-    With ``most`` 0 nothing is waited for: a device has to queue the work, and the inputs to be there.
+    If ``most`` is 0, nothing may be waited for: a device must queue the work, and the inputs must have arrived.
     """
     if not (most or stream.engine.queues) or not may_be_single(node):
         return False
@@ -198,8 +199,8 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
 
 
 def _publish_shown(found: Single, node: Node) -> None:
-    """Give values to the views that a node, which has its value, was made of; none of them is needed any more to tell
-    how they were made. In a section."""
+    """Give values to the views that an evaluated node was made of. Then none of these nodes needs its inputs any more.
+    The caller holds the lock of sections."""
     if not found.shown:
         tracing.release((node,))
         return
@@ -210,9 +211,9 @@ def _publish_shown(found: Single, node: Node) -> None:
 
 
 def _evaluate_donating(node: Node, found: Single, plan: Plan, stream: Stream) -> bool:
-    """Compute one operation in the memory of an input that ends. False if another thread has done so.
+    """Compute a single operation in the memory of an input that ends. False if another thread has computed it.
 
-    The node has its value before there is anything in it: see `_Work._submit_donating`.
+    The node has its value before its elements are computed: see `_Work._submit_donating`.
     """
     with sections:
         ended = found.ended(plan.donations)
@@ -226,11 +227,11 @@ def _evaluate_donating(node: Node, found: Single, plan: Plan, stream: Stream) ->
 
 
 def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
-    """The plan of one operation, which is cached; None if another thread has evaluated it, or if it does not read what
-    was found."""
+    """The plan of a single operation, which is cached. None if another thread has evaluated the node, or if the plan
+    would not read what was found."""
     program = Program()
     with sections:
-        if node.value is not None:  # another thread has evaluated it, and its inputs are gone
+        if node.value is not None:  # another thread has evaluated it, so its inputs have been released
             return None
         shown = {source: view.strides for source, view in found.shown}
         program.add([node], lambda source: shown[source] if source in shown else strides_of_value(source))
@@ -244,9 +245,9 @@ def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
 
 
 def sent_to(engine: Engine, shape: Shape, dtype: Dtype, view: View | None, stream: Stream) -> View | None:
-    """The copy of a value on another engine, queued behind its computation; None if the value is not on its way.
+    """A copy of a value for another engine, queued behind its computation; None if the value is not being computed.
 
-    ``stream`` computes it.
+    ``stream`` computes the value.
     """
     if view is None or engine is stream.engine or type(view.event) is not Event:
         return None
@@ -254,7 +255,7 @@ def sent_to(engine: Engine, shape: Shape, dtype: Dtype, view: View | None, strea
 
 
 def caller_stream() -> Stream:
-    """The stream of work that names none."""
+    """The stream of operations that name none."""
     return current_stream() or default_stream(default_device())
 
 
@@ -276,12 +277,12 @@ def strides_of_value(node: Node) -> tuple[int, ...] | None:
 
 
 class _Work:
-    """Nodes to evaluate that only need values and nodes of the same stream. Made in a section."""
+    """Nodes to evaluate that need only values and nodes of the same stream. Made in a section."""
 
     __slots__ = ("_calls", "_inputs", "_nodes", "_outputs", "program")
 
     def __init__(self, nodes: Sequence[Node], sent: Mapping[Node, View] = _NOTHING_SENT) -> None:
-        """``sent`` are copies of inputs on the device of the stream."""
+        """``sent`` are copies of inputs for the device of the stream."""
         self.program = program = Program()
         program.add(nodes, strides_of_value)
         outputs, several = _held_among(program, nodes)
@@ -300,8 +301,8 @@ class _Work:
     def submit(self, stream: Stream, at_once: int) -> None:
         """Evaluate on a stream.
 
-        Less work than ``at_once`` is done by this thread, if the stream has nothing else to do and, unless that is
-        `LONG_WORK`, nothing has to be waited for.
+        This thread does the work if there is less than ``at_once``, if the stream is idle and, unless ``at_once`` is
+        `LONG_WORK`, if all inputs have arrived.
         """
         program, views = self.program, self._inputs
         plan = plan_of(program, self._outputs, stream.engine)
@@ -320,8 +321,8 @@ class _Work:
     def _submit_donating(self, plan: Plan, stream: Stream) -> bool:
         """Run in the memory of inputs that end, if there are any.
 
-        Then the nodes have values before there is anything in them: another thread that evaluates the same nodes has
-        to wait for this run, for what they are made of is overwritten.
+        The nodes get values before these are computed: another thread that evaluates the same nodes must wait for this
+        run, because it overwrites what they are made of.
         """
         with sections:
             run = self._promised(plan, stream)
@@ -332,14 +333,14 @@ class _Work:
 
     def _promised(self, plan: Plan, stream: Stream) -> Run | None:
         for node in self._nodes:
-            if node.value is not None:  # evaluated meanwhile: it does not refer any more to what it was made of
+            if node.value is not None:  # evaluated meanwhile, so its inputs have been released
                 return None
         inputs = self.program.inputs
         ended = [number for number in _ended(self.program, plan) if self._inputs[number] is inputs[number].value]
         if not ended:
             return None
         run = Run(plan, self._inputs, self.program.constants, ended, stream=stream)
-        consume(map(give_value, self._nodes, run.promised()))  # all of them: what they are made of is overwritten
+        consume(map(give_value, self._nodes, run.promised()))  # without a gap: what they are made of is overwritten
         self._release()
         return run
 
@@ -351,14 +352,14 @@ class _Work:
             self._release()
 
     def _publish_later(self, run: Run, stream: Stream) -> None:
-        stream.engine.make_room(stream)  # outside of the section, for it may wait
+        stream.engine.make_room(stream)  # outside of the section, because it may wait
         views = run.results()
         with sections:
             run.queue(stream)
             self._publish(views)
 
     def _release(self) -> None:
-        """Nodes that have values forget how they were made."""
+        """Release the inputs of nodes that have values."""
         if self._calls and not tracing.is_tracing():
             for call, results in self._calls:
                 if not tracing.is_followed([call]):
@@ -366,16 +367,16 @@ class _Work:
         tracing.release(self._nodes)
 
 
-# A program refers to each node as a key of `references` and as a key of the positions, and to inputs in a list as well.
+# References to a node from a program: as a key of `references` and a key of the positions; inputs are also in a list.
 _TO_NODE = 2
 _TO_INPUT = 3
 
 
 def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """What gets a value: what was asked for, and what somebody outside of the graph refers to as well.
+    """The nodes that get values: those that were asked for, and those that are held.
 
-    And the calls of routines with several results of which somebody may ask for another one later: all of these are
-    computed, and so they get values too.
+    Also the calls of routines with several results of which another one may be asked for later: all their results are
+    computed, so they get values too.
     """
     outputs = list(dict.fromkeys(nodes))
     several: list[Node] = []
@@ -384,15 +385,15 @@ def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], li
         found = held(inner, _TO_NODE)
         if found:
             asked = set(outputs)
-            found.sort(key=serial_of)  # the same program has its outputs in the same order
+            found.sort(key=serial_of)  # so that the same program always has the same order of outputs
             outputs += [node for node in found if node not in asked and not node.primitive.several]
             several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
     return outputs, several
 
 
 def _ended(program: Program, plan: Plan) -> list[int]:
-    """The inputs whose memory outputs may take, and that only the evaluated graph refers to: nobody else refers to them
-    or to their memory."""
+    """The inputs whose memory outputs may take: those to which only the evaluated graph refers, and to whose memory
+    nothing else refers."""
     ended = []
     references = program.references
     for number, _ in plan.donations:
@@ -405,7 +406,7 @@ def _ended(program: Program, plan: Plan) -> list[int]:
 
 
 def memory_of(node: Node) -> list[Any]:
-    """A node with a value, its view, which it refers to, and its buffer, which the view refers to."""
+    """The objects from a node with a value to its memory: the node, its view, and the buffer of the view."""
     view = node.value
     assert view is not None
     return [node, view, view.buffer]

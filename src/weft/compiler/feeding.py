@@ -1,9 +1,8 @@
-"""Kernels that feed calls of routines: an operand is made rectangle by rectangle, as the step of the call needs it.
+"""Kernels that feed calls of routines: an operand is made rectangle by rectangle, when the step of the call needs it.
 
-It is the mirror image of an attached kernel (`attaching.py`): the step runs the code of the kernel for a rectangle of
-the operand, in scratch memory that stays in a cache, and then reads that. So an operand that only one call needs is
-never in memory as a whole. The step decides whether it reads every element once, for otherwise they would be made again
-and again.
+It is the counterpart of an attached kernel (`attaching.py`). The step runs the code of the kernel for a rectangle of
+the operand, which it then reads from scratch memory that stays in a cache. So an operand that only one call needs is
+never stored as a whole. The step must read every element only once: otherwise they would be computed repeatedly.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from weft.primitives.routine import Routine, RoutineCall
 
 
 class Feeder(NamedTuple):
-    """A kernel and the position of the operand that it makes."""
+    """A kernel, and the position of the operand that it makes."""
 
     position: int
     kernel: Attachment
 
 
 def is_whole_matrix(layout: Layout, shape: Shape) -> bool:
-    """Whether an operand of a shape is all of something in memory, whose lines are its rows, or its columns."""
+    """Whether an operand is a whole array in memory, whose rows are the operand's rows or columns."""
     if len(shape) != 2 or min(shape) < 2 or layout.offset or layout.factors is not None:
         return False
     rows, columns = shape
@@ -39,13 +38,13 @@ def is_whole_matrix(layout: Layout, shape: Shape) -> bool:
 
 
 def makes_only(group: FusedGroup, node: Node) -> bool:
-    """Whether a group stores a node, as a whole, and nothing else."""
+    """Whether a group stores a whole node, and nothing else."""
     return len(group.roots) == 1 and group.roots[0].target is node and group.roots[0].write is None
 
 
 class FeederFinder:
-    """Finds the kernels that feed calls. ``routine_call`` gives the call of a group, in which slots and offsets mean
-    nothing."""
+    """Finds the kernels that feed calls. ``routine_call`` gives the call of a group, before slots and offsets are
+    known."""
 
     def __init__(
         self,
@@ -63,9 +62,9 @@ class FeederFinder:
         wanted: Container[Node],
         apart: Container[Group],
     ) -> dict[Group, Feeder]:
-        """All feeders, by the groups of their calls: those of nodes that nothing else reads, ``wanted`` ones excepted,
-        and of calls that are not ``apart``. They are no steps of their own any more, and what they make is not
-        stored."""
+        """All feeders, by the groups of their calls. They make nodes that only that call reads, and that are not
+        ``wanted``, for calls that are not ``apart``. They are removed from ``planned``, as they are no steps of their
+        own, and from the groups that store nodes."""
         fed: dict[Group, Feeder] = {}
         for group in self.fusion.groups:
             if not isinstance(group, RoutineGroup) or group in apart:
@@ -84,7 +83,7 @@ class FeederFinder:
         return fed
 
     def _candidates(self, group: RoutineGroup) -> Iterator[tuple[int, Node, FusedGroup]]:
-        """The operands of a call that one kernel makes, by position, with these kernels."""
+        """The operands of a call that a single kernel makes: positions, nodes and groups."""
         layouts = [self.fusion.operand(group, position) for position in range(len(group.node.inputs))]
         bases = [layout.base for layout in layouts if layout is not None]
         for position, layout in enumerate(layouts):
@@ -99,8 +98,8 @@ class FeederFinder:
     def _kernel(
         self, group: RoutineGroup, position: int, maker: FusedGroup, alone: Launch, node: Node
     ) -> Attachment | None:
-        """The kernel that makes rectangles of an operand; None if it has to make more at once, or the call needs
-        elements again. ``alone`` is the same as a step of its own."""
+        """The kernel that makes rectangles of an operand; None if it cannot make single rectangles, or if the call
+        needs elements more than once. ``alone`` is its launch as a step of its own."""
         routine: Routine = group.node.primitive.routine
         if not routine.feeds(self.routine_call(group), position, self.target.kind):
             return None

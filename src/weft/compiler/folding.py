@@ -1,4 +1,4 @@
-"""Reductions in fused groups: which groups can fold what they use, in the rows that they walk over."""
+"""Reductions in fused groups: which reductions a group can compute in its own rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def fits(node: Node, group: FusedGroup, terms: Terms, limits: FusionLimits) -> b
 
 
 def include(node: Node, group: FusedGroup, terms: Terms, limits: FusionLimits) -> Terms:
-    """Make a group fold the axes of a reduction that it uses at ``terms``; returns where it uses the input."""
+    """Make a group fold the axes of a reduction that it uses at ``terms``; returns the index at which it uses the
+    input."""
     source, folded = node.inputs[0].shape, node.params[0]
     parallel = whole_axes(terms, node.shape, group.extents)
     assert parallel is not None
@@ -41,7 +42,7 @@ def include(node: Node, group: FusedGroup, terms: Terms, limits: FusionLimits) -
 def _reduced_axes(
     node: Node, group: FusedGroup, parallel: tuple[int, ...], limits: FusionLimits
 ) -> tuple[int, ...] | None:
-    """The loop axes that the reduction would fold: those of the group, or () if fresh ones have to be made."""
+    """The loop axes that the reduction would fold: some of the group's, or () if new ones are needed."""
     source, folded = node.inputs[0].shape, node.params[0]
     extents = [(axis in folded, extent) for axis, extent in enumerate(source) if extent != 1]
     if parallel == tuple(group.axes) and not group.reduced:
@@ -58,7 +59,7 @@ def _reduced_axes(
 
 
 def _rows_pay(group: FusedGroup, parallel: tuple[int, ...], limits: FusionLimits) -> bool:
-    """Whether walking row by row leaves enough to do in parallel."""
+    """Whether enough is left to do in parallel if each row is folded by itself."""
     rows, size = 1, 1
     for axis in group.axes:
         size *= group.extents[axis]
@@ -69,7 +70,7 @@ def _rows_pay(group: FusedGroup, parallel: tuple[int, ...], limits: FusionLimits
 def _insert_axes(
     group: FusedGroup, source: Shape, folded: Sequence[int], parallel: Sequence[int]
 ) -> tuple[list[Term], list[int]]:
-    """The group's axes with fresh ones for the folded axes of ``source`` among them."""
+    """The index of the input, and the group's axes with new ones for the folded axes of ``source`` among them."""
     existing = iter(parallel)
     inner: list[Term] = []
     axes: list[int] = []

@@ -1,4 +1,4 @@
-"""The form of a program: its key without the integers in it, which are extents, strides and parameters."""
+"""The form of a program: its entries without their integers, which are extents, strides and parameters."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ FormNumbers = list[tuple[int, ...]]
 
 
 class _Number:
-    """Stands for an integer in a form."""
+    """Marks the place of an integer in a form."""
 
 
 _NUMBER = _Number()
 
 
 def form_of(entries: Sequence[Entry]) -> tuple[Form, FormNumbers]:
-    """The form of a program, and its numbers."""
+    """The form of a program, and the integers that were taken out."""
     form: list[Entry] = []
     found: FormNumbers = []
     known: dict[Any, tuple[Any, Any, tuple[int, ...]]] = {}
-    """Many entries of a program have the same parameters and shape."""
+    """Results of `_split`: many entries of a program have the same parameters and shape."""
     for entry in entries:
         primitive = entry[0]
         if primitive is not None and primitive.is_constant:
@@ -44,7 +44,7 @@ def form_of(entries: Sequence[Entry]) -> tuple[Form, FormNumbers]:
 
 
 def entries_of(form: Form, numbers: Sequence[Sequence[Any]]) -> list[Entry]:
-    """The entries of a program of a form, with these numbers."""
+    """The entries of a program of this form, with these integers."""
     entries: list[Entry] = []
     for entry, given in zip(form, numbers, strict=True):
         primitive, following = entry[0], iter(given)
@@ -68,7 +68,7 @@ def _split(value: Any, numbers: list[int]) -> Any:
 
 
 def _joined(value: Any, numbers: Iterator[Any]) -> Any:
-    """The opposite of `_split`."""
+    """The inverse of `_split`."""
     if value is _NUMBER:
         return next(numbers)
     return tuple([_joined(part, numbers) for part in value]) if type(value) is tuple else value

@@ -1,4 +1,4 @@
-"""How long the formula of a value is: how many operations a group would have as members that computes it."""
+"""The length of formulas: how many operations a group has if it computes a value."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from weft.compiler.layouts import passes
 from weft.graph.node import Node
 
 NEAR = 16
-"""How many arrays `have_in_common` looks at on each side."""
+"""How many arrays `have_in_common` visits on each side."""
 
 
 def is_longer(node: Node, most: int, inputs: Collection[Node]) -> bool:
-    """Whether more than so many operations make ``node`` of what is in memory, of reductions and of smaller arrays."""
+    """Whether ``node`` is made by more than ``most`` operations from arrays in memory, reductions and smaller
+    arrays."""
     found: set[Node] = set()
     pending = [node]
     while pending and len(found) <= most:
@@ -28,7 +29,7 @@ def is_longer(node: Node, most: int, inputs: Collection[Node]) -> bool:
 
 
 def narrowest(node: Node, inputs: Collection[Node]) -> Node:
-    """What is behind the views and the cast to a wider type that ``node`` may be made by."""
+    """The node from which ``node`` is made by views and casts to wider types, if any."""
     while node not in inputs:
         source = node.inputs[0] if node.inputs else node
         widens = isinstance(node.primitive, p.Elementwise) and len(node.inputs) == 1
@@ -39,12 +40,12 @@ def narrowest(node: Node, inputs: Collection[Node]) -> Node:
 
 
 def have_in_common(left: Node, right: Node) -> bool:
-    """Whether two arrays are made of another one that is as large, by few operations."""
+    """Whether two arrays are made by few operations from the same array, which is as large as they are."""
     return not _near(left).isdisjoint(_near(right))
 
 
 def _near(node: Node) -> set[Node]:
-    """A node, and as large ones of which it is made element by element."""
+    """A node, and the arrays of the same size from which it is made element by element, up to `NEAR` of them."""
     found: set[Node] = set()
     pending = [node]
     while pending and len(found) < NEAR:
@@ -57,8 +58,8 @@ def _near(node: Node) -> set[Node]:
 
 
 def operations_from_less(node: Node, most: int, limit: int) -> int | None:
-    """How many cheap operations make ``node`` of nodes with at most ``most`` elements; None if that takes more than
-    ``limit`` operations."""
+    """How many cheap operations make ``node`` from nodes with at most ``most`` elements; None if it takes more than
+    ``limit``, or others."""
     while passes(node):
         node = node.inputs[0]
     if node.size <= most:

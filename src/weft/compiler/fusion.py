@@ -1,10 +1,10 @@
 """Which operations share a kernel.
 
-Nodes are visited from the outputs backwards, so that when it is the turn of a node all its uses are known: as part of a
-group, at an index of that group's loops, or as a whole array in memory. A node joins its consumer if that is the
-only one (at one index); a node with several consumers is stored once, by the consumer that can do so without a
-cycle, or by a group of its own. Reductions join the elementwise operations behind them, and the rows these are
-spread over again: softmax is one group.
+Nodes are visited from the outputs backwards. So when a node is visited, all its uses are known: as a part of a group,
+at an index of that group's loops, or as a whole array in memory. A node joins its consumer if there is only one, and it
+uses the node at a single index. A node with several consumers is stored once: by a consumer that can do so without a
+cycle, or by a group of its own. Reductions join the elementwise operations that use them, also where results are
+broadcast over the rows again: softmax is a single group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.primitives.index import Term, Terms, shifted
 
 class Fusion(Grouping):
     """Assigns every node of a graph to a group. ``groups`` are in the order in which they can run. ``kind_for`` gives
-    the kind of the target that does a call of a routine, which may read what others need a copy of."""
+    the kind of the target that does a call of a routine; targets differ in the layouts that they can read."""
 
     def __init__(
         self,
@@ -46,9 +46,10 @@ class Fusion(Grouping):
         super().__init__(inputs, limits, lookup)
         self._alone, self._order = alone, order
         self._count: Counter[Node] = Counter()
-        """How often nodes are inputs of others, once somebody has asked."""
+        """How often each node is an input of others; filled on first use."""
         self.grown: list[Node] = []
-        """What is stored because it follows a call; nothing that is ``alone``."""
+        """Nodes that are stored because they can be attached to a call (`_follows_call`); never those that are
+        ``alone``."""
         self._kind_for = kind_for
         self._results: dict[Node, dict[int, Node]] = {}
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
@@ -102,8 +103,8 @@ class Fusion(Grouping):
                 self._use(source, user, None)
 
     def _behind(self, view: Node, user: Group, terms: Terms, uses: list[Use]) -> tuple[Node, Terms] | None:
-        """What a view shows at an index: its input at another index. The loops of a group with this one use of the view
-        are split, if that is what it takes."""
+        """The input that a view shows at an index, and the index in the input. If necessary, the loops of the group are
+        split, provided that this is its only use of the view."""
         if not isinstance(user, FusedGroup) or not user.is_plain:
             return behind_in({}, view, terms)
         step = behind_in(user.extents, view, terms)
@@ -115,7 +116,7 @@ class Fusion(Grouping):
         return None if at is None else (view.inputs[0], at)
 
     def _is_computed(self, node: Node) -> bool:
-        """Whether a view shows something that its user may compute. What views of views show is remembered."""
+        """Whether a view shows a node that its user may compute. The nodes behind views are cached."""
         views = []
         while p.is_view(node) and node not in self._shown:
             views.append(node)
@@ -152,9 +153,9 @@ class Fusion(Grouping):
         self._store_in_new_group(node, uses)
 
     def _follows_call(self, node: Node, uses: Sequence[Use]) -> bool:
-        """Whether a node is stored because it can be made where a call makes its result, which then is not in memory;
-        and because what uses it can be made by another call. So a sum of many products is not computed when all of them
-        are in memory, but grows with each."""
+        """Whether a node should be stored because it can be made by a kernel attached to a call, whose result then need
+        not be stored, and because its user can be attached to another call. Then a sum of many products is not computed
+        after all of them are in memory, but product by product."""
         (user, _), *others = uses
         read = self._read_of_calls.get(user)
         if others or read is None or node in self._alone or not isinstance(node.primitive, p.Elementwise):
@@ -166,8 +167,8 @@ class Fusion(Grouping):
         return any(map(self._is_left_by_call, read)) and any(map(self._is_left_by_call, node.inputs))
 
     def _is_left_by_call(self, node: Node) -> bool:
-        """Whether a node, which is used once, is made by a call that can have a kernel attached; or is a conversion of
-        such a result."""
+        """Whether a node has a single use and is the result of a call that can have an attached kernel, or a view or
+        conversion of such a result."""
         if not self._count:
             self._count.update(chain.from_iterable([user.inputs for user in self._order]))
         while self._count[node] == 1 and node not in self.inputs:
@@ -180,7 +181,7 @@ class Fusion(Grouping):
         return False
 
     def _inline(self, node: Node, uses: Sequence[Use]) -> bool:
-        """Compute a node inside of the one group that uses it; returns whether that is done."""
+        """Compute a node inside the group that uses it, if there is only one; returns whether that was done."""
         if len(uses) > 1 and not _are_apart(uses, self.lookup):
             return False
         fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
@@ -191,14 +192,15 @@ class Fusion(Grouping):
         return True
 
     def _repeat(self, node: Node, uses: Iterable[Use]) -> bool:
-        """Recompute a cheap node in each of its users if its inputs are much smaller; returns whether that is done.
-        Storing the result of broadcasting would take longer."""
+        """Compute a cheap node again in each of its users if its inputs are much smaller; returns whether that was
+        done. Storing the result of a broadcast would take longer."""
         if operations_from_less(node, node.size // self.limits.fewer, self.limits.repeated_operations) is None:
             return False
         return self._compute_in_each(node, uses)
 
     def _remake(self, node: Node, uses: Sequence[Use]) -> bool:
-        """Recompute a node in each of its users, of what is in memory in any case; returns whether that is done."""
+        """Compute a node again in each of its users if its inputs are in memory anyway; returns whether that was
+        done."""
         users = {user for user, _ in uses}
         if not remaking.saves_memory(node, users, self._uses_of, self._is_stored, self.limits):
             return False
@@ -212,7 +214,7 @@ class Fusion(Grouping):
         return current
 
     def _is_stored(self, node: Node) -> bool:
-        """Whether a node is in memory whoever else uses it."""
+        """Whether a node is stored in memory, whatever happens to its current user."""
         primitive = node.primitive
         return (
             node in self.inputs
@@ -224,7 +226,7 @@ class Fusion(Grouping):
         )
 
     def _may_inline(self, node: Node, group: FusedGroup, terms: Terms) -> bool:
-        """Whether computing ``node`` inside ``group`` repeats no work that matters."""
+        """Whether computing ``node`` inside ``group`` repeats no expensive work."""
         if not self._has_room(group):
             return False
         if node.primitive.is_counted or not group.axes:
@@ -239,7 +241,7 @@ class Fusion(Grouping):
     def _may_store(self, node: Node, group: FusedGroup, terms: Terms, users: Users) -> bool:
         if not self._has_room(group) or group.scattering or users.use_elsewhere(group, terms):
             return False
-        # A group that folds stores no operand in another shape: that would keep it from walking over memory in order.
+        # A group that folds must not store operands of other shapes: it would not access memory in order.
         axes = (walked_axes if group.is_plain else whole_axes)(terms, node.shape, group.extents)
         by_row = axes == group.parallel and group.chunks is None
         if axes is None or not (axes == tuple(group.axes) or by_row):
@@ -247,7 +249,7 @@ class Fusion(Grouping):
         return users.may_need(group)
 
     def _assign_along_rows(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        """A reduction or a scan is computed in the rows of a group that uses it, or in a group of its own."""
+        """A reduction or a scan is computed in the rows of a group that uses it, or else in a group of its own."""
         scans = isinstance(node.primitive, p.Scan)
         users = Users(uses)
         for user, terms in self.lookup.fromkeys(uses):
@@ -277,8 +279,8 @@ class Fusion(Grouping):
         self, source: Node, axes: tuple[int, ...], manner: tuple[Any, ...], serial: int, uses: list[Use]
     ) -> tuple[FusedGroup, Terms]:
         """A new group for a fold; or one that folds another array over the same ``axes`` and in the same ``manner``, if
-        both are made of a large one, which is read once then. Only where each lane has its own results: so neither
-        keeps the other from being done in parallel."""
+        both are made from the same large array, which is then read only once. That is done only if each lane has its
+        own results: otherwise one fold could keep the other from being done in parallel."""
         if source.ndim - 1 in axes or source.size * source.dtype.size < self.limits.uncached_size:
             return self._new_fused_group(source.shape, serial)
         manner = axes, *manner
@@ -292,7 +294,8 @@ class Fusion(Grouping):
         return group, terms
 
     def _may_compute(self, group: FusedGroup, terms: Terms, users: Users) -> bool:
-        """Whether a group has room for one more node that it uses, at one index only, and needs none of the users."""
+        """Whether a group may compute a node: it has room, uses the node at a single index, and needs none of the
+        users."""
         if group.members >= self.limits.uncut_members or group.scattering or users.use_elsewhere(group, terms):
             return False
         return users.may_need(group)
@@ -318,7 +321,7 @@ class Fusion(Grouping):
             self._use(source, group, None)
 
     def _assign_totals(self, node: Node, uses: list[Use]) -> None:
-        """All accumulators of a scan or a reduction are stored by one group."""
+        """A single group stores all accumulators of a scan or a reduction."""
         key = (node.primitive, node.inputs)
         found = self._totals.get(key)
         if found is not None and Users(uses).may_need(found[0]):
@@ -338,7 +341,7 @@ class Fusion(Grouping):
             self._use_formula(source, group, terms)
 
     def _assign_result(self, node: Node, uses: list[Use]) -> None:
-        """A result is stored by the routine that computes all results."""
+        """A result is stored by the call of the routine that computes all results."""
         whole = node.inputs[0]
         self._results.setdefault(whole, {})[node.params[0]] = node
         for user, terms in uses:
@@ -347,7 +350,7 @@ class Fusion(Grouping):
             self._wanted.add(whole)
 
     def _results_of(self, node: Node) -> list[Node]:
-        """The nodes in memory that a routine computes; those that nobody asked for are made here."""
+        """The nodes of a routine's results. For those that are not used, nodes are made."""
         if not node.primitive.several:
             return [node]
         asked = self._results[node]
@@ -363,7 +366,7 @@ class Fusion(Grouping):
             self._assign_operand(group, position)
 
     def _assign_operand(self, group: RoutineGroup, position: int) -> None:
-        """A routine reads an input where it is, or a copy, if it cannot read its layout."""
+        """A routine reads an input in place, or a copy if it cannot read the layout of the input."""
         node, source = group.node, group.node.inputs[position]
         routine, kind = node.primitive.routine, self._kind_for(node)
         layout = self.layout(source) if self._layouts.is_viewable(source) else None
@@ -384,7 +387,7 @@ class Fusion(Grouping):
         self._store_in_new_group(copy, [(group, None)])
 
     def operand(self, group: RoutineGroup, position: int) -> Layout | None:
-        """Where what a routine reads is: its input, or a contiguous copy of it."""
+        """The layout of an operand of a routine: its input, or a contiguous copy of that."""
         source = self.copies.get((group, position), group.node.inputs[position])
         if (group, position) not in self._over_axes:
             return self.layout(source)
@@ -392,12 +395,12 @@ class Fusion(Grouping):
         return None if found is None else found[1]
 
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
-        """One group per input writes its part of the result; of what is overwritten in part, one for each box that is
-        left."""
+        """For each input, a group writes its part of the result. If a part will be partly overwritten, there is a group
+        for each box that is left of it."""
         writers: list[FusedGroup] = []
         for write, box in updates.parts_of(node):
             source = node.inputs[write.position]
-            # What meets no other write is written when it is known, so that what it is made of can be forgotten.
+            # If writes do not overlap, each is done as soon as its source is known, so that memory is released early.
             serial = source.serial if node.primitive.disjoint else node.serial
             group, terms = self._new_fused_group(box.sizes, serial)
             at = tuple([shifted(term, start) for term, start in zip(terms, box.starts, strict=True)])
@@ -415,7 +418,7 @@ class Fusion(Grouping):
 
     @property
     def updated(self) -> list[tuple[Node, Node]]:
-        """What updates begin with a copy of: the node in whose memory that is, and the result, in order."""
+        """For each update, in order, the node whose memory holds what it begins with a copy of, and the result."""
         pairs = [(self.layout(node.inputs[0]), node) for node in reversed(self._updates)]
         return [(layout.base, node) for layout, node in pairs if layout is not None]
 
@@ -430,8 +433,8 @@ class Fusion(Grouping):
 
 
 def _are_apart(uses: Sequence[Use], lookup: Lookup) -> bool:
-    """Whether one group uses a node at several places along axes that no loop walks over: no element is computed
-    twice there."""
+    """Whether a single group uses a node at several places that differ along axes without loops: then no element is
+    computed twice."""
     indices = [terms for _, terms in uses if terms is not None]
     if len({user for user, _ in uses}) > 1 or len(indices) < len(uses):
         return False

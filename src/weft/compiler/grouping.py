@@ -1,4 +1,4 @@
-"""Groups while fusion makes them: what they use, compute and store, and in which loops."""
+"""The groups while fusion makes them: what they use, compute and store, and their loops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.primitives.index import Terms
 
 
 class Grouping:
-    """The groups that there are so far. Uses of nodes, at an index, are looked up in a ``lookup``."""
+    """The groups made so far. ``lookup`` makes dictionaries whose keys are uses of nodes at an index."""
 
     def __init__(self, inputs: dict[Node, Shape], limits: FusionLimits, lookup: Lookup) -> None:
         self.inputs = inputs
@@ -31,12 +31,12 @@ class Grouping:
         self._uses: dict[Node, list[Use]] = {}
         self._renamed = uniting.Renamed()
         self._cut_off: set[Node] = set()
-        """Long formulas, whose values are stored."""
+        """Nodes whose formulas are so long that their values are stored."""
         self._read_of_calls: dict[Group, list[Node]] = {}
-        """Which results of calls groups read."""
+        """The results of calls that each group reads."""
 
     def attach(self, group: FusedGroup, call: RoutineGroup) -> None:
-        """Make a group a part of the step of a call, which then stores what it does."""
+        """Make a group a part of the step of a call, which then stores what the group stores."""
         for root in group.roots:
             self.stored[root.target] = [call if one is group else one for one in self.stored[root.target]]
         self.dependencies.attach(group, call)
@@ -54,8 +54,8 @@ class Grouping:
                 self._read_of_calls.setdefault(user, []).append(node)
 
     def _use_formula(self, node: Node, user: FusedGroup, terms: Terms) -> None:
-        """Note that a group uses what it folds, scans or writes. The body of the kernel of one that is not plain is not
-        cut: a long formula is left to another group, and only its value goes through memory."""
+        """Note that a group uses what it folds, scans or writes. If a group is not plain, the body of its kernel is not
+        cut: a long formula is computed by another group, and its value is stored."""
         self._use(node, user, terms)
         node = narrowest(node, self.inputs)
         if not user.is_plain and is_longer(node, self.limits.uncut_members, self.inputs):
@@ -88,7 +88,7 @@ class Grouping:
         self.dependencies.link(group, uses)
 
     def _expand(self, node: Node, group: FusedGroup, terms: Terms) -> None:
-        """Make the inputs of a node that is computed in ``group`` used there."""
+        """Add the inputs of a node that is computed in ``group`` to its uses."""
         group.members += 1
         primitive = node.primitive
         if isinstance(primitive, p.Elementwise):
@@ -113,11 +113,12 @@ class Grouping:
         return group.is_plain and group.members < self.limits.members and group.indexed < self.limits.uncut_members
 
     def _current(self, uses: list[Use]) -> list[Use]:
-        """Uses of a node, as of now: by groups that others have become parts of, in the loops that these have."""
+        """The uses of a node after all renaming: by the groups and in the loops that exist at this point."""
         return self._renamed.uses(uses) if self._renamed else uses
 
     def _united(self, node: Node, uses: list[Use]) -> list[Use]:
-        """Make one group of those that use a node in loops over just its elements; returns what its uses are then."""
+        """Unite the groups whose loops go over exactly the elements of a node; returns the uses of the node
+        afterwards."""
         first: FusedGroup | None = None
         for user, terms in uses:
             if terms is None or not isinstance(user, FusedGroup) or not uniting.goes_over(user, terms, node.shape):
@@ -126,14 +127,14 @@ class Grouping:
         return uses if first is None else list(self.lookup.fromkeys(self._current(uses)))
 
     def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
-        """Make one group of two that walk over the same elements, if none needs the other and they are not too large
-        together; returns the group that a third one may join."""
+        """Unite two groups that go over the same elements, if neither needs the other and they are not too large
+        together. Returns the group to which a third one may be united."""
         if group.members + other.members > self.limits.members:
             return group if other.members > group.members else other
         if group is other or not self.dependencies.are_independent(group, other):
             return group
         pairs = (group, other), (other, group)
-        # Of two whose loops are the same the one that stores less goes, so that no value is renamed again and again.
+        # If loops are the same, the group that stores less is removed, so that values are not renamed again and again.
         smaller = len(group.roots) < len(other.roots) and [*group.extents.values()] == [*other.extents.values()]
         for kept, gone in reversed(pairs) if smaller else pairs:
             renaming = uniting.in_loops(kept.extents, gone)
@@ -148,8 +149,8 @@ class Grouping:
         return group
 
     def _split(self, group: FusedGroup, shape: Shape) -> Terms | None:
-        """Make the loops of a group some over ``shape``, which has as many elements; returns the index of an element of
-        that shape in them, or None if a loop is no product of these."""
+        """Replace the loops of a group by loops over ``shape``, which has as many elements. Returns the index of an
+        element of that shape; None if a loop is no product of the new ones."""
         terms, extents = own_axes(shape)
         renaming = uniting.in_loops(extents, group)
         if renaming is None:
@@ -159,14 +160,14 @@ class Grouping:
         return terms
 
     def _rename(self, old: FusedGroup, new: FusedGroup, renaming: uniting.Renaming) -> None:
-        """What was used or stored by one group at an index, is by another one at an index of its own loops."""
+        """Replace uses and stores of one group, at an index, by those of another one, at an index of its own loops."""
         if old is not new and old in self._read_of_calls:
             self._read_of_calls.setdefault(new, []).extend(self._read_of_calls.pop(old))
         self._renamed.add(old, new, renaming)
         old.roots = uniting.renamed_roots(old, renaming)
 
     def _compute_in_each(self, node: Node, uses: Iterable[Use]) -> bool:
-        """Compute a node in all groups that use it, if these have room; returns whether that is done."""
+        """Compute a node in all groups that use it, if these have room; returns whether that was done."""
         fused = [(user, terms) for user, terms in uses if isinstance(user, FusedGroup) and terms is not None]
         if not all(self._has_room(user) for user, _ in fused):
             return False

@@ -1,4 +1,4 @@
-"""What fusion makes: groups of nodes and calls of routines, and what they store where."""
+"""The result of fusion: groups of nodes and calls of routines, and what each stores where."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft.primitives.routine import Factors
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """A step of the plan: a group of fused nodes, or a call of a routine. It comes after those that it
-    ``needs``, and before its ``users``; ``after`` is a bit set of all groups that need it, directly or not, unless it
-    ``is_behind``: then some are missing, and `dependencies.after` finds them."""
+    """A step of the plan: a group of fused nodes, or a call of a routine. It comes after the groups that it ``needs``
+    and before its ``users``. ``after`` is a bit set of all groups that need it, directly or indirectly. If it
+    ``is_behind``, some are missing, and `dependencies.after` finds them."""
 
     number: int
     serial: int = 0
@@ -27,7 +27,7 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class RoutineGroup(Group):
-    """A node that a routine computes, and the nodes of its results in memory."""
+    """A node that a routine computes, and the nodes of its results."""
 
     node: Any = None
     results: list[Node] = field(default_factory=list)
@@ -35,8 +35,8 @@ class RoutineGroup(Group):
 
 @dataclass(eq=False, slots=True)
 class Root:
-    """A value that a group stores: ``node`` at ``terms``, into ``target`` (the node itself, or one that it is a
-    part of)."""
+    """A value that a group stores: ``node`` at ``terms``, into ``target``, which is the node itself or a node that it
+    is a part of."""
 
     node: Node
     terms: Terms
@@ -45,8 +45,8 @@ class Root:
 
 
 class Chunks(NamedTuple):
-    """A loop axis that is cut into chunks of ``size``, the last one may be shorter; ``number`` is the loop axis that
-    counts them."""
+    """A loop axis that is cut into chunks of ``size``, of which the last one may be shorter. ``number`` is the loop
+    axis that counts the chunks."""
 
     axis: int
     number: int
@@ -57,9 +57,9 @@ class Chunks(NamedTuple):
 class FusedGroup(Group):
     """Nodes that one kernel computes.
 
-    ``axes`` are its loop axes in logical order, ``reduced`` those that are folded; a single one can be scanned, too.
+    ``axes`` are its loop axes in logical order; ``reduced`` are those that are folded, or a single one that is scanned.
     ``members`` counts its nodes, ``indexed`` those that are `Indexed`. ``folds``: it has reductions. ``backwards``: its
-    scans begin at the end (None: it has none). ``chunks`` says how the reduced axis is cut.
+    scans begin at the end (None: it has no scans). ``chunks`` says how the reduced axis is cut.
     """
 
     axes: list[int] = field(default_factory=list)
@@ -83,7 +83,7 @@ class FusedGroup(Group):
         return not (self.reduced or self.folds or self.scattering) and self.chunks is None and self.backwards is None
 
     def absorb(self, other: FusedGroup, in_front: bool = False) -> None:
-        """Compute and store what another group does, too, in the same loops; ``in_front`` of its own if asked for."""
+        """Add what another group computes and stores, in the same loops; its roots come first if ``in_front``."""
         at = 0 if in_front else len(self.roots)
         self.roots[at:at] = other.roots
         self.members += other.members
@@ -95,8 +95,8 @@ Use = tuple[Group, Terms | None]
 
 
 class Layout:
-    """Where the elements of a node are: strides and offset (in elements) within the memory of ``base``; or instead of
-    strides ``factors``, if an axis goes over several axes there."""
+    """Where the elements of a node are: strides and offset, in elements, in the memory of ``base``. If an axis goes
+    over several axes in memory, ``factors`` take the place of the strides."""
 
     __slots__ = ("base", "factors", "offset", "strides")
 
@@ -104,7 +104,7 @@ class Layout:
         self.base, self.strides, self.offset, self.factors = base, strides, offset, factors
 
     def loops(self, shape: Shape) -> tuple[Shape, Shape]:
-        """Extents and strides of loops over the elements of a node of that shape."""
+        """Extents and strides of loops over the elements of a node with this shape."""
         if self.factors is None:
             return shape, self.strides
         found = [factor for factors in self.factors for factor in factors]

@@ -1,7 +1,7 @@
-"""Runs of a plan whose results take the place of arrays that nobody else refers to: their memory and their objects.
+"""Runs of a plan whose results take the memory and the objects of arrays to which nothing else refers.
 
-A step of training gives each array of its state a new value. If only its container refers to the old array, that can be
-the new one, with other elements in its memory: then no array has to be made, and no container to be written.
+A step of training gives a new value to each array of its state. If only its container refers to an old array, that
+object can become the new array, with new elements in its memory: then no array is created, and no container is written.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _is_own, _size_of = attrgetter("buffer.is_own"), attrgetter("buffer.size")
 
 
 FEW_MISSES, SELDOM = 8, 16
-"""After so many calls in which somebody referred to an array, it is tried in every so many-th call."""
+"""After ``FEW_MISSES`` calls in which something referred to an array, this is tried in every ``SELDOM``-th call
+only."""
 
 
 class _Filled(NamedTuple):
-    """A table that no run uses, with the addresses of inputs; the addresses of arrays, the serials of their nodes, and
-    those that are in the memory of another engine, each with its slot."""
+    """A table that no run is using, filled with the addresses of inputs; the addresses of arrays, the serials of their
+    nodes, and the arrays in the memory of another engine, each with its slot."""
 
     table: Table
     addresses: list[int]
@@ -45,8 +46,9 @@ class _Filled(NamedTuple):
 class InPlace:
     """Runs of a plan in which some arrays of a call, ``replaced``, each take the value of an output.
 
-    ``sources`` tells for each input of the plan which of the ``layouts`` it has, or is a node with a value. To an array
-    that may be replaced ``holders`` refer. The first outputs, of shapes and dtypes ``avals``, are no such values.
+    For each input of the plan, ``sources`` gives the number of an array, whose layout is in ``layouts``, or a node with
+    a value. An array that may be replaced has ``holders`` references. ``avals`` are shapes and dtypes of the first
+    outputs, which replace no array.
     """
 
     def __init__(
@@ -63,24 +65,26 @@ class InPlace:
         self._outputs = list(zip(plan.outputs, avals, strict=False))
         self._replaced = list(replaced)
         self._known = holders, 2, 2, 1
-        """References to an array, to its node and its value, which the call has in lists, and to its buffer."""
+        """How many references there are to an array, to its node and its value (from lists of the call), and to its
+        buffer."""
         self._positions = {number: position for position, number in enumerate(replaced.values())}
         self._sizes = [plan.sizes[number] for number in replaced.values()]
         self._fresh = [(number, block) for number, block in enumerate(plan.blocks) if number not in self._positions]
         self._free: list[_Filled] = []
         self._misses = 0
-        """How often nothing was done, since something was."""
+        """How many calls in a row were not run in this way."""
 
     def run_often(self, arrays: Sequence[Any], stream: Stream) -> list[Node] | None:
-        """What `run` gives. Where that was None some times, it is tried in some calls only."""
+        """The result of `run`. After several calls without success, it is tried in some calls only."""
         tried = self._misses < FEW_MISSES or self._misses % SELDOM == 0
         found = self.run(arrays, stream) if tried else None
         self._misses = self._misses + 1 if found is None else 0
         return found
 
     def run(self, arrays: Sequence[Any], stream: Stream) -> list[Node] | None:
-        """New nodes for the first outputs, if all of this is queued on a stream in one call of native code. None if
-        nothing was done: some other way is needed, because somebody refers to one of the arrays, for example."""
+        """New nodes for the first outputs, if everything is queued on a stream in a single call of native code. None if
+        nothing was done, for example because something refers to one of the arrays: then the caller takes another
+        way."""
         try:
             nodes = [array.node for array in arrays]
             serials = [node.serial for node in nodes]
@@ -122,7 +126,7 @@ class InPlace:
         return found
 
     def _filled(self, arrays: Sequence[Any], serials: list[int], before: _Filled | None) -> _Filled | None:
-        """A table with the addresses of arrays; None if these are not all there, or if memory that is to be replaced
+        """A table with the addresses of arrays; None if some have not arrived, or if memory that should be replaced
         cannot be."""
         plan = self._plan
         values = distinct_values(arrays, self._layouts)
@@ -160,8 +164,8 @@ def in_place(
     avals: Sequence[tuple[Shape, Dtype]],
     holders: int,
 ) -> InPlace | None:
-    """What runs a plan so that each of the first of ``pairs``, an array, takes the value of the second, an output; None
-    if the plan does not write that where the array was. ``avals`` are those of all outputs."""
+    """Runs of a plan in which, for each of ``pairs``, an array (the first) takes the value of an output (the second).
+    None if the plan does not write that output to the array's memory. ``avals`` are those of all outputs."""
     takers = dict(plan.donations)
     numbers = {source: number for number, source in enumerate(sources) if isinstance(source, int)}
     for source, position in pairs:

@@ -1,4 +1,4 @@
-"""The loop axes of a kernel, and which of them an index walks over."""
+"""The loop axes of a kernel, and which of them an index goes over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ new_axis = count().__next__
 
 
 def own_axes(shape: Shape) -> tuple[Terms, dict[int, int]]:
-    """One fresh loop axis per axis of ``shape`` that has more (or fewer) than one element, with its extent."""
+    """A new loop axis, with its extent, for each axis of ``shape`` whose extent is not 1."""
     terms: list[Term] = []
     extents: dict[int, int] = {}
     for extent in shape:
@@ -27,12 +27,12 @@ def own_axes(shape: Shape) -> tuple[Terms, dict[int, int]]:
 
 
 def whole_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[int, ...] | None:
-    """The loop axes that go over all of ``shape``, one for each axis that is not of extent 1; None if the terms are
-    anything else."""
+    """The loop axes that together go over all of ``shape``, one for each axis whose extent is not 1; None if the terms
+    are not of this kind."""
     axes = []
     for term, extent in zip(terms, shape, strict=True):
         if extent == 1:
-            if term != ZERO:  # an operation that chooses what it reads, as padding does, may look beside the element
+            if term != ZERO:  # a primitive that chooses what it reads, such as padding, may read outside the array
                 return None
             continue
         if term.start or term.computed or len(term.axes) != 1 or term.axes[0][1] != 1:
@@ -45,8 +45,8 @@ def whole_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[
 
 
 def walked_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple[int, ...] | None:
-    """The loop axes that go over all of ``shape`` in row-major order, one or several for each of its axes; None if the
-    terms are anything else."""
+    """The loop axes that together go over all of ``shape`` in row-major order, one or several for each axis; None if
+    the terms are not of this kind."""
     axes: list[int] = []
     for term, extent in zip(terms, shape, strict=True):
         covered = 1
@@ -61,8 +61,8 @@ def walked_axes(terms: Terms, shape: Shape, extents: Mapping[int, int]) -> tuple
 
 
 def index_in(loops: Mapping[int, int], shape: Sequence[int]) -> Terms | None:
-    """The index in ``shape`` of the element that ``loops`` (axes and extents, in order) are at, if they walk over just
-    its elements; None if an axis of it is no product of neighbouring loops."""
+    """The index in ``shape`` of the current element of ``loops`` (axes and extents, in order), if these go over exactly
+    its elements; None if an axis of the shape is no product of neighbouring loops."""
     following = list(loops)
     terms: list[Term] = []
     for extent in shape:
@@ -78,8 +78,9 @@ def index_in(loops: Mapping[int, int], shape: Sequence[int]) -> Terms | None:
 
 
 def behind_in(loops: Mapping[int, int], view: Node, terms: Terms) -> tuple[Node, Terms] | None:
-    """The input of a view and the index in it that belongs to an index of the view; None if no index can pass. If the
-    index goes over all elements of the view, that only needs these to be in the order of those of the input."""
+    """The input of a view, and the index in it that corresponds to an index of the view; None if an index cannot pass
+    the view. If the index goes over all elements of the view, it is enough that these are in the order of the
+    input's."""
     step: tuple[Node, Terms] | None = view.primitive.behind(view, terms)
     if step is None and view.primitive.is_view and (loops or view.size == 1) and keeps_places(view):
         source = view.inputs[0]
@@ -90,7 +91,7 @@ def behind_in(loops: Mapping[int, int], view: Node, terms: Terms) -> tuple[Node,
 
 
 def keeps_places(view: Node) -> bool:
-    """Whether the elements of a view are those of its input in the same row-major order."""
+    """Whether a view has the elements of its input in the same row-major order."""
     source = view.inputs[0]
     shown = view.primitive.shown(view, contiguous_strides(source.shape))
     if shown is None or shown[1] or view.size != source.size:

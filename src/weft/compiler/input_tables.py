@@ -1,4 +1,4 @@
-"""Tables of a plan that hold the addresses of inputs from one run to the next."""
+"""Tables of a plan that keep the addresses of inputs from one run to the next."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ InputLayout = tuple[Shape, Dtype, Shape]
 
 CHANGING_LIMIT = 16
 _UNKNOWN = -1
-"""No node's serial."""
+"""A serial that no node has."""
 
 
 class FilledTable(NamedTuple):
-    """A table with the addresses of inputs, and the serials of their nodes. A serial is given once, so no other node is
-    taken for one of them; and none of them is kept alive."""
+    """A table with the addresses of inputs, and the serials of their nodes. Serials are never reused, so they identify
+    nodes without keeping them alive."""
 
     table: Table
     serials: list[int]
-    """Empty if it has no addresses yet."""
+    """Empty as long as the table has no addresses."""
     changing: Sequence[int]
-    """Inputs that were another node in some run: their serials are not looked at."""
+    """Inputs whose node has changed before: their addresses are always written, and serials not compared."""
 
 
 class InputTables:
-    """Tables for runs of a plan most of whose inputs stay the same, such as the parameters of a model.
+    """Tables for runs of a plan, most of whose inputs stay the same, such as the parameters of a model.
 
-    ``sources`` tells for each input of the plan which of the ``layouts`` it has, or is a node with a value.
+    For each input of the plan, ``sources`` gives the number of an array, whose layout is in ``layouts``, or a node with
+    a value.
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class InputTables:
 
     def take(self, arrays: Sequence[Any]) -> tuple[FilledTable, list[Node]] | None:
         """A table with the addresses of ``arrays``, to `give_back` after a run on this thread, and their nodes, which
-        have to live until then.
+        must live until then.
 
-        None if they are not arrays with values of the right layouts in the memory of the engine, or not all different.
+        None if some are not arrays with values of the right layouts in the memory of the engine, or if two are the
+        same.
         """
         try:
             nodes = [array.node for array in arrays]  # quicker than `map` with `attrgetter`, as of Python 3.11
@@ -69,7 +71,7 @@ class InputTables:
     def _rewritten(
         self, before: FilledTable, arrays: Sequence[Any], nodes: Sequence[Node], serials: list[int]
     ) -> FilledTable | None:
-        """A table with the addresses of other arrays. If it is None, what stands ``before`` is true still."""
+        """The table with the addresses of other arrays. If None is returned, ``before`` is still valid."""
         table, known, changing = before
         found = serials.copy()
         for number in changing:
@@ -92,7 +94,8 @@ class InputTables:
         return FilledTable(table, found, changing)
 
     def _free_table(self) -> FilledTable | None:
-        """A table that no run uses, or a new one; None if what the function captured is not to be read yet."""
+        """A table that no run is using, or a new one; None if an array that the function captured is not computed
+        yet."""
         try:
             return self._free.pop()
         except IndexError:
@@ -101,14 +104,15 @@ class InputTables:
             return FilledTable(table, [], []) if all(there) else None
 
     def _write_array(self, table: Table, number: int, array: Any, node: Node) -> bool:
-        """Write the address of an array with this node; False if it is none, or not as expected."""
+        """Write the address of an array, which has this node; False if it is no array, or of another layout."""
         if type(array) is not Handle.concrete:
             return False
         layout = node.shape, node.dtype, None if node.value is None else node.value.strides
         return layout == self._layouts[number] and self._write(table, self._slots.get(number), node)
 
     def _write(self, table: Table, slot: int | None, node: Node) -> bool:
-        """Write the address of a node, unless the plan does not read it; False if there is nothing to be read yet."""
+        """Write the address of a node if the plan reads it; False if its value is not computed yet, or on another
+        engine."""
         view = node.value
         if view is None or view.buffer.engine is not self._plan.engine:
             return False
@@ -116,7 +120,7 @@ class InputTables:
         if event is not None:
             if not event.done:
                 return False
-            event.wait()  # it may have failed
+            event.wait()  # raises if the computation failed
         if slot is not None:
             table.values[slot] = view.address
         return True
@@ -126,7 +130,7 @@ class InputTables:
 
 
 def distinct_values(arrays: Sequence[Any], layouts: Sequence[InputLayout]) -> list[View] | None:
-    """The values of arrays; None unless these are as many as the ``layouts``, all different, evaluated and of these
+    """The values of arrays; None unless there is one for each of the ``layouts``, all different, evaluated and of these
     layouts."""
     count = len(layouts)
     if len(arrays) != count:

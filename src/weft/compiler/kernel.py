@@ -1,8 +1,8 @@
 """A kernel: a target-neutral description of a loop nest, and the numbers of one use of it.
 
-A kernel walks over rows; within a row over sweeps (reduced axes) and lanes (the one vectorised axis). Its text is
-its identity: it holds dtypes, operations and the kinds of strides, never sizes, so that another shape runs the same
-machine code with other `numbers`.
+A kernel goes over rows; within a row over sweeps (reduced axes) and lanes (the one vectorised axis). Its text is its
+identity: it contains dtypes, operations and kinds of strides, but no sizes. So another shape runs the same machine code
+with other `numbers`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from weft.dtypes import Dtype
 from weft.primitives.reductions import LANES_PART, PARTED_SWEEP
 
 VIRTUAL_LANES = 16
-"""Reductions over the lane axis fold every 16th element, and in the end 16 results: the order is fixed by this number,
-whatever the processor's vectors are."""
+"""Reductions over the lane axis fold every 16th element, and at the end the 16 results: so the order does not depend on
+the length of the processor's vectors."""
 
 CHUNK = 1024
-"""Reductions over more lanes than this fold chunks of so many by themselves, and then the results of the chunks in the
-same way: chunks can be folded side by side."""
+"""Reductions over more lanes than this fold each chunk of so many lanes by itself, and then the results of the chunks
+in the same way, so that chunks can be folded in parallel."""
 
 SWEEP_PART = LANES_PART
-"""Of `PARTED_SWEEP` elements along the only axis that is folded, if that is not the axis of the lanes, parts of so many
-are folded by themselves, and then the results of the parts: parts can be folded side by side."""
+"""If a single axis of at least `PARTED_SWEEP` elements is folded, and it is not the axis of the lanes, each part of so
+many elements is folded by itself, and then the results of the parts, so that parts can be folded in parallel."""
 
 
 class LaneStride(enum.Enum):
@@ -38,7 +38,7 @@ class LaneStride(enum.Enum):
 
 
 class Level(enum.IntEnum):
-    """Where in the loop nest a value is computed when it does not change from lane to lane."""
+    """The loop level at which a value that is the same for all lanes is computed."""
 
     KERNEL = 0
     ROW = 1
@@ -50,11 +50,12 @@ _LEVELS = {level: f"@{level.name.lower()}" for level in Level}
 
 @dataclass(slots=True)
 class Access:
-    """Strided locations in an operand. Strides are in elements, one per row axis, sweep axis, and the lane.
+    """Strided locations in an operand. Strides are in elements: one for each row axis, each sweep axis, and the lane.
 
     ``offset`` is the first location, in elements. ``computed`` are values that are added, as pairs of value id and
-    stride. ``operand`` is what is in memory; None if only the index is wanted. Strides of one of computed values, and
-    of the innermost loop where lanes do not move, are a part of the kernel: it saves a multiplication per element.
+    stride. ``operand`` is what is in memory, or None if only the index is wanted. That a stride is 1 is a part of the
+    kernel for computed values, and for the innermost loop if lanes do not move: it saves a multiplication for each
+    element.
     """
 
     dtype: Dtype
@@ -84,7 +85,7 @@ class Access:
 
     @property
     def pattern(self) -> str:
-        """Along which loops it moves, and how."""
+        """Along which loops the access moves, and how."""
         rows = "".join(["*" if stride else "." for stride in self.rows])
         sweeps = ["*" if stride else "." for stride in self.sweeps]
         if self.sweeps_by_one:
@@ -100,9 +101,9 @@ class Access:
 class Instruction:
     """One value of a kernel, or a store.
 
-    ``operation`` is load, scalar, index, apply, reduce, scan or store; ``inputs`` are value ids. ``sweep``: how many
-    sweep loops enclose it. ``varying``: it differs between lanes. ``stage``: number of the pass in which its inputs are
-    known.
+    ``operation`` is load, scalar, index, apply, reduce, scan or store. ``inputs`` are value ids. ``sweep``: how many
+    sweep loops enclose it. ``varying``: it differs between lanes. ``stage``: the number of the pass in which its inputs
+    are known.
     """
 
     operation: str
@@ -121,7 +122,7 @@ class Instruction:
 
     @property
     def sources(self) -> list[int]:
-        """All values that it needs: inputs, condition, computed indices."""
+        """All values that the instruction needs: inputs, condition, computed indices."""
         values = list(self.inputs)
         if self.where is not None:
             values.append(self.where)
@@ -131,7 +132,7 @@ class Instruction:
 
     @property
     def from_the_end(self) -> bool:
-        """Whether it joins elements from the end of a row on."""
+        """Whether it joins elements beginning at the end of a row."""
         return self.operation in ("scan", "reduce") and bool(self.params.get("reverse"))
 
     def text(self) -> str:
@@ -155,7 +156,8 @@ class Instruction:
 
 @dataclass(slots=True)
 class Kernel:
-    """The structure: ``rows`` and ``sweeps`` count loop axes; ``lane`` says where the vectorised axis is.
+    """The structure of a loop nest: ``rows`` and ``sweeps`` count loop axes, ``lane`` says where the vectorised axis
+    is.
 
     ``lane`` is "parallel" (each lane has its own result), "reduced" (lanes are folded together) or "none" (one lane).
     If ``ragged``, the last row axis counts chunks of the reduced axis, and the last chunk may be shorter than the
@@ -172,7 +174,7 @@ class Kernel:
         return self.described("")
 
     def described(self, schedule: str) -> str:
-        """The text of the kernel, with that of a schedule in its first line."""
+        """The text of the kernel, with the text of a schedule in its first line."""
         heading = f"kernel rows={self.rows} sweeps={self.sweeps} lane={self.lane}{' ragged' * self.ragged}"
         lines = [f"{heading} ({schedule})" if schedule else heading]
         lines += [f"  %{number} = {i.text()}" for number, i in enumerate(self.instructions)]
@@ -180,23 +182,23 @@ class Kernel:
 
     @property
     def backwards(self) -> bool:
-        """Whether some elements are joined from the end of a row on."""
+        """Whether some elements are joined beginning at the end of a row."""
         return any(instruction.from_the_end for instruction in self.instructions)
 
     @property
     def primitives(self) -> tuple[Any, ...]:
-        """The primitives whose scalar code it applies, in order. Identity counts, because different primitives can
-        share a name."""
+        """The primitives whose scalar code it applies, in order. They are compared by identity, because different
+        primitives can have the same name."""
         return tuple([found for i in self.instructions for found in (i.primitive, i.combine) if found is not None])
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What its text does not tell: its primitives, and exactly which parameters those of users have."""
+        """What the text does not contain: the primitives, and the exact parameters of those that users define."""
         told_apart = [i for i in self.instructions if i.params and not i.primitive.equal_is_same]
         return self.primitives, tuple([ExactParameters(i.params.values()) for i in told_apart])
 
     def check(self) -> None:
-        """Raise if the description contradicts itself."""
+        """Raise if the kernel contradicts itself."""
         for position, instruction in enumerate(self.instructions):
             for value in instruction.sources:
                 if not 0 <= value < position:
@@ -208,14 +210,14 @@ class Kernel:
 
 
 def folds_in_chunks(kernel: Kernel, instruction: Instruction) -> bool:
-    """Whether an instruction gives other bits if the chunks of its row are folded by themselves."""
+    """Whether the bits of an instruction's result depend on whether chunks of its row are folded separately."""
     if instruction.operation != "reduce" or kernel.lane != "reduced":
         return False
     return _depends_on_order(kernel, instruction)
 
 
 def folds_in_parts(kernel: Kernel, instruction: Instruction) -> bool:
-    """Whether an instruction gives other bits if parts of its sweep are folded by themselves."""
+    """Whether the bits of an instruction's result depend on whether parts of its sweep are folded separately."""
     if instruction.operation != "reduce" or kernel.lane != "parallel" or kernel.sweeps != 1 or kernel.ragged:
         return False
     return _depends_on_order(kernel, instruction)
@@ -228,9 +230,9 @@ def _depends_on_order(kernel: Kernel, instruction: Instruction) -> bool:
 
 @dataclass(slots=True)
 class Launch:
-    """One use of a kernel: loop extents and, through the accesses of its instructions, locations in memory.
+    """A use of a kernel: the extents of its loops and, in the accesses of its instructions, locations in memory.
 
-    ``whole`` is the extent of all chunks of a ragged kernel together.
+    ``whole`` is the extent of all chunks together, if the kernel is ragged.
     """
 
     kernel: Kernel
@@ -240,7 +242,7 @@ class Launch:
     whole: int = 0
 
     def check(self) -> None:
-        """Raise if the kernel contradicts itself, there is nothing to do, or it writes beside an array."""
+        """Raise if the kernel contradicts itself, if there is nothing to do, or if it writes outside an array."""
         self.kernel.check()
         if 0 in self.row_extents:
             raise AssertionError(f"nothing to do for\n{self.kernel}\nwith extents {self.extents_text}")
@@ -249,7 +251,7 @@ class Launch:
                 self._check_written(instruction.access)
 
     def _check_written(self, access: Access) -> None:
-        """Raise if an element is written that an array does not have, or could have where its index is computed."""
+        """Raise if an access writes outside its array; a computed index may have any value that is inside."""
         rows = list(zip(access.rows, self.row_extents, strict=True))
         inner = [*zip(access.sweeps, self.sweep_extents, strict=True), (access.lane, self.lane_extent)]
         if self.kernel.ragged:
@@ -274,13 +276,13 @@ class Launch:
 
     @property
     def in_chunks(self) -> bool:
-        """Whether rows are so long that their chunks are folded by themselves."""
+        """Whether rows are so long that they are folded chunk by chunk."""
         folds = any(folds_in_chunks(self.kernel, i) for i in self.kernel.instructions)
         return folds and self.lane_extent > CHUNK
 
     @property
     def in_parts(self) -> bool:
-        """Whether a sweep is so long that its parts are folded by themselves."""
+        """Whether a sweep is so long that it is folded part by part."""
         folds = any(folds_in_parts(self.kernel, i) for i in self.kernel.instructions)
         return folds and self.sweep_extents[0] >= PARTED_SWEEP
 
@@ -292,7 +294,7 @@ class Launch:
 
     @property
     def has_results(self) -> bool:
-        """Whether some store is in loops that all have turns."""
+        """Whether something is stored: a store is in loops that all have at least one turn."""
         return any(
             all(self.sweep_extents[: i.sweep]) and bool(self.lane_extent or not i.varying) and self.row_count > 0
             for i in self.kernel.instructions
@@ -306,7 +308,7 @@ class Launch:
 
     @property
     def work(self) -> int:
-        """How many times the innermost body runs, counted in elements."""
+        """How many times the innermost body runs, in elements."""
         total = self.row_count * self.lane_extent
         for extent in self.sweep_extents:
             total *= extent
@@ -317,9 +319,9 @@ NumberKey = tuple[object, ...]
 
 
 def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[NumberKey, int]:
-    """Where each run-time number of a kernel stands in its argument block of 64-bit integers.
+    """The position of each number of a kernel in its argument block of 64-bit integers.
 
-    ``scheduled`` are the names of those that belong to its schedule.
+    ``scheduled`` are the names of the numbers of its schedule.
     """
     keys: list[NumberKey] = [("row", axis) for axis in range(kernel.rows)]
     keys.extend(("sweep", axis) for axis in range(kernel.sweeps))
@@ -333,7 +335,7 @@ def number_layout(kernel: Kernel, scheduled: Iterable[str]) -> dict[NumberKey, i
 
 
 def instruction_keys(position: int, kernel: Kernel) -> list[NumberKey]:
-    """What `number_layout` calls the numbers of an instruction."""
+    """The keys in `number_layout` of an instruction's numbers."""
     instruction = kernel.instructions[position]
     access = instruction.access
     if instruction.operation == "scalar":
@@ -351,8 +353,8 @@ def instruction_keys(position: int, kernel: Kernel) -> list[NumberKey]:
 
 
 class CopiedNumbers(NamedTuple):
-    """What a kernel is told that copies elements as they are: slot and offset of what it reads, the same of what it
-    writes, and strides of both, pairwise. Where all are the same, it has nothing to do."""
+    """The numbers of a kernel that copies elements unchanged: slot and offset of source and target, and pairs of their
+    strides. If all pairs are equal, the kernel has nothing to do."""
 
     source: tuple[NumberKey, NumberKey]
     target: tuple[NumberKey, NumberKey]
@@ -360,7 +362,7 @@ class CopiedNumbers(NamedTuple):
 
 
 def copied_numbers(kernel: Kernel) -> CopiedNumbers | None:
-    """None for a kernel that does anything else."""
+    """The numbers of a kernel that only copies; None for any other kernel."""
     if [i.operation for i in kernel.instructions] != ["load", "store"]:
         return None
     load, store = kernel.instructions
@@ -378,7 +380,7 @@ def numbers_of(
     slot_of: Mapping[object, tuple[int, int]],
     scalar_slot: Callable[[int], int],
 ) -> list[int]:
-    """The argument block of one launch.
+    """The argument block of a launch.
 
     ``scheduled`` are the numbers of its schedule. ``slot_of`` gives the slot in the table and the byte offset of each
     operand, ``scalar_slot`` the slot of a constant by its number.

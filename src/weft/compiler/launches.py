@@ -1,4 +1,4 @@
-"""Loop nests of groups: what they store, written into a draft."""
+"""The loop nests of groups: what they store is written into a draft."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from weft.runtime.memory import contiguous_strides
 Watch = Callable[[Group, Node], None]
 
 MANY_ROOTS = 17
-"""So many values that are all stored at the end do not stay in registers until then."""
+"""From so many roots on, registers do not hold all values until the end, where they would be stored."""
 
 
 class Launches:
-    """Makes the loop nest of a group that fusion made. ``watch`` is told which group computes which nodes."""
+    """Makes the loop nests of groups. ``watch`` is told which nodes each group computes."""
 
     def __init__(self, fusion: Fusion, watch: Watch | None) -> None:
         self.fusion = fusion
@@ -74,7 +74,7 @@ class Launches:
     def _scatter_term(
         self, draft: Draft, root: Root, part: p.ScatterWrite, strides: Sequence[int]
     ) -> tuple[Term, int | None]:
-        """Where the updates go, and which of them go anywhere."""
+        """The index to which updates go, and the condition that they are stored (None: always)."""
         target = root.target
         indices = [target.inputs[position] for position in part.indices]
         rank = indices[0].ndim
@@ -94,8 +94,8 @@ class Launches:
 
 
 def _in_order(roots: Sequence[Root]) -> Sequence[Root]:
-    """Many roots in the order in which their values are computed, unless some write parts: then each is stored when it
-    is known. For a thousand of them LLVM takes a tenth of the time."""
+    """Many roots are sorted by the order in which their values are computed, so that each is stored when it is known.
+    Roots that write parts stay in their order. For a thousand roots, this takes LLVM a tenth of the time."""
     if len(roots) < MANY_ROOTS or any(root.write is not None for root in roots):
         return roots
     return sorted(roots, key=lambda root: root.node.serial)

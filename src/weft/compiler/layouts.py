@@ -1,4 +1,4 @@
-"""Where the nodes of a graph are in memory while it is fused: strides over what groups store and over inputs."""
+"""Where the nodes of a graph are in memory, while it is fused: strides in what groups store, and in inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.runtime.memory import contiguous_strides
 
 
 class Layouts:
-    """``stored`` says which groups store a node, ``copies`` which node is a contiguous copy of a view, or of an operand
+    """``stored`` gives the groups that store a node. ``copies`` gives the contiguous copy of a view, or of an operand
     of a call (by group and position)."""
 
     def __init__(self, inputs: dict[Node, Shape]) -> None:
@@ -24,7 +24,7 @@ class Layouts:
         self.copies: dict[Any, Node] = {}
         self._found: dict[Node, Layout | None] = {}
         self._own: dict[Node, Layout] = {}
-        """Of nodes that have memory themselves."""
+        """The layouts of nodes that have memory of their own."""
 
     def of(self, node: Node) -> Layout | None:
         """Where ``node`` is, or will be if it is stored; None for a view that no strides describe."""
@@ -47,8 +47,8 @@ class Layouts:
         return found
 
     def over_axes(self, node: Node) -> tuple[Node, Layout] | None:
-        """Where an operand is if its axes may go over several axes in memory, and the node that has strides there, of
-        which it is a view; None if it is no such view."""
+        """The layout of an operand whose axes may go over several axes in memory, and the node that has strides there
+        and of which it is a view; None if the operand is no view of this kind."""
         views: list[Node] = []
         while not self.is_viewable(node):
             if not p.is_view(node) or self.computes_nothing(node):
@@ -66,18 +66,18 @@ class Layouts:
         return node in self.stored or node in self.inputs or not p.is_view(node)
 
     def copied(self, view: Node) -> Node:
-        """The node that will hold the elements of a view, in their order."""
+        """A node for the input of a view, copied so that strides can describe the view."""
         self.copies[view] = copy = copy_of(view.inputs[0])
         self._found.pop(view, None)
         return copy
 
     def strides_in_copy(self, view: Node) -> Shape | None:
-        """The strides that a view has when its input is ``copied``."""
+        """The strides of a view of a contiguous copy of its input."""
         found = seen_through(view, Layout(view, contiguous_strides(view.inputs[0].shape), 0))
         return None if found is None else found.strides
 
     def is_viewable(self, node: Node) -> bool:
-        """Whether strides over something in memory can show a view."""
+        """Whether strides in memory can describe a view."""
         return self.of(node) is not None and not self.computes_nothing(node)
 
     def computes_nothing(self, node: Node) -> bool:
@@ -86,8 +86,8 @@ class Layouts:
         return layout is not None and p.is_constant(layout.base) and layout.base not in self.stored
 
     def is_turned(self, node: Node) -> bool:
-        """Whether strides would show the transpose of what is computed, though it might as well be computed in the
-        order of the view, and no other view is shown by strides over it."""
+        """Whether strides describe a view as the transpose of a computed array that could as well be computed in the
+        order of the view, and no other view is described by strides in that array."""
         layout = self.of(node)
         if layout is None or not node.shape or node.shape[-1] < VIRTUAL_LANES or layout.strides[-1] == 1:
             return False
@@ -99,7 +99,8 @@ class Layouts:
 
 
 def factors_through(view: Node, factors: Factors) -> Factors | None:
-    """What the axes of a view go over, if that is known of those of its input; None if they go over no axes."""
+    """The axes in memory that the axes of a view go over, from those of its input; None if the view has no such
+    axes."""
     source, primitive = view.inputs[0], view.primitive
     if keeps_places(view):
         return grouped([factor for axis in factors for factor in axis], view.shape)
@@ -115,8 +116,8 @@ def factors_through(view: Node, factors: Factors) -> Factors | None:
 
 
 def grouped(factors: Sequence[tuple[int, int]], shape: Shape) -> Factors | None:
-    """Axes in memory (extents and strides) as those of ``shape``, which has as many elements in the same order. None if
-    an axis would have to begin or end within one of them."""
+    """Axes in memory (extents and strides) grouped by the axes of ``shape``, which has as many elements in the same
+    order. None if an axis of the shape would begin or end within an axis in memory that cannot be split there."""
     if 0 in shape:
         return None
     remaining = [(extent, stride) for extent, stride in factors if extent != 1]
@@ -140,7 +141,7 @@ def grouped(factors: Sequence[tuple[int, int]], shape: Shape) -> Factors | None:
 
 
 def seen_through(view: Node, source: Layout) -> Layout | None:
-    """The layout of a view of something with a layout."""
+    """The layout of a view, from that of its input; None if no strides describe it."""
     shown = view.primitive.shown(view, source.strides)
     return None if shown is None else Layout(source.base, shown[0], source.offset + shown[1])
 
@@ -151,7 +152,7 @@ def passes(node: Node) -> bool:
 
 
 def copy_of(node: Node) -> Node:
-    """A node that holds the same elements in row-major order; in the order of steps it stands with ``node``."""
+    """A copy of a node in row-major order. It has the serial of the node, which decides the order of steps."""
     copy = p.copy_of(node)
     copy.serial = node.serial
     return copy

@@ -1,4 +1,4 @@
-"""The steps of a plan, made when it is known where everything is in memory."""
+"""Makes the steps of a plan, when it is known where everything is in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from weft.runtime.steps import Step
 
 
 class PlannedStep(NamedTuple):
-    """A step, and what it was made of; of the steps of a call, its ``phase``; of a ``chain``, its steps."""
+    """A step and what it was made from; for the steps of a call, the ``phase``; for a ``chain``, its steps."""
 
     group: Group
     launch: Launch | None
@@ -34,27 +34,27 @@ class PlannedStep(NamedTuple):
 
 
 class TableEntries(NamedTuple):
-    """Where the table that steps have holds what is in memory, and each constant."""
+    """The slots of nodes in memory, and of constants, in the table that steps use."""
 
     slots: Mapping[object, tuple[int, int]]
     constant: Callable[[int], int]
 
 
 class StepMaker:
-    """Makes the steps of what was planned, with memory at ``slots``."""
+    """Makes the steps of what was planned; ``slots`` say where everything is in memory."""
 
     def __init__(self, planner: Planner, slots: Slots) -> None:
         self.planner, self.slots = planner, slots
 
     def steps(self) -> list[PlannedStep]:
-        """The steps in order. Groups without work are left out. Code that has to be made is made together."""
+        """All steps in order. Groups without work are left out. Code that is not cached is generated together."""
         makers = self._makers()
         with batches.opened() as batch:
             made = _made_by(makers, batch)
         return [step for steps in made for step in steps]
 
     def _makers(self) -> list[Callable[[], Sequence[PlannedStep]]]:
-        """For each chain and each group that is in none, in order, what makes its steps."""
+        """Functions that make the steps, in order: one for each chain, and for each group that is in no chain."""
         table = TableEntries(self.slots, self.planner.layout.constant)
         makers: list[Callable[[], Sequence[PlannedStep]]] = []
         for number, scheduled in enumerate(self.planner.scheduled):
@@ -104,14 +104,14 @@ class StepMaker:
         ]
 
     def _routine_call(self, group: RoutineGroup, table: TableEntries) -> RoutineCall:
-        """What the steps of a call are made for, with the kernels that are parts of it."""
+        """The description of a call for the routine, with the kernels that are parts of its step."""
         found, feeder = self.planner.attached.get(group), self.planner.fed.get(group)
         attached = None if found is None else self._numbered(found, table)
         fed = None if feeder is None else (feeder.position, self._numbered(feeder.kernel, table))
         return self.planner.routine_call(group, table.slots)._replace(attached=attached, feeder=fed)
 
     def _numbered(self, found: Attachment, table: TableEntries) -> Attached:
-        """A kernel that runs as a part of the step of a call."""
+        """A kernel that runs as a part of the step of a call, with its numbers."""
         numbers = numbers_of(found.launch, found.schedule.numbers.values(), *table)
         return found.numbered(self.planner.target.code(found.launch.kernel, found.schedule), numbers)
 
@@ -127,7 +127,7 @@ class StepMaker:
         return PlannedStep(group, launch, schedule, step, launch.work)
 
     def _step(self, group: Group, launch: Launch | None, made: Step | RoutineStep, table: TableEntries) -> Step:
-        """A step of the engine, made of what the target that does it made."""
+        """A step for the engine, from the step that the group's target made."""
         code = made.code
         if self.planner.division.target_of(group) is not self.planner.target:
             read, scratch = self.planner.read_by(group, launch), self.planner.scratch_of(group)
@@ -140,7 +140,8 @@ class StepMaker:
 def _made_by(
     makers: Sequence[Callable[[], Sequence[PlannedStep]]], batch: batches.Batch
 ) -> list[Sequence[PlannedStep]]:
-    """What these make, in order. Those whose code was made with that of others are asked again."""
+    """The results of all ``makers``, in order. A maker whose code was deferred is called again after the batch was
+    made."""
     made: dict[int, Sequence[PlannedStep]] = {}
     while len(made) < len(makers):
         for number, maker in enumerate(makers):

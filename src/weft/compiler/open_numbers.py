@@ -1,12 +1,13 @@
-"""Numbers that are left open while a plan is made, so that it can be worked out again for others.
+"""Open numbers: integers of a program that are left open while its plan is made, so that the plan can be computed again
+for other numbers.
 
-A plan is made of the numbers of a program: extents, strides, parameters. If some of them are `OpenNumber`s instead,
-what the planner computes of them is written down as formulas, and what it decides by them as conditions. Together they
-are a Python function: for other numbers it gives those of the plan, or None if something would be decided otherwise.
+A plan depends on the integers of a program: extents, strides, parameters. If some of them are `OpenNumber`s, all that
+the planner computes from them is recorded as formulas, and all that it decides by them as conditions. Together these
+form a Python function, which gives the plan for other numbers, or None if some decision would be different.
 
-Nothing is missed, because an open number is no int. What can be done with it either is written down, or needs the plain
-number (an index, a text, arithmetic with floats), and then it is a condition that the number stays what it is. It has
-no hash: what is found by it in a dictionary would depend on the other keys (see `compared_keys`), and might stay in a
+Nothing is missed, because an open number is no int. Each operation on it is either recorded or needs the plain number
+(an index, a text, arithmetic with floats); then it is a condition that the number stays the same. An open number has no
+hash: whether it is found in a dictionary would depend on the other keys (see `compared_keys`), and it might stay in a
 cache.
 """
 
@@ -23,12 +24,12 @@ T = TypeVar("T")
 
 
 class OpenNumberError(TypeError):
-    """Something cannot be done with an open number."""
+    """An operation that is not possible with an open number."""
 
 
 class Formulas:
-    """The lines of a function of some numbers, written while open numbers are computed with. Equal formulas are one
-    open number."""
+    """The lines of a function of some numbers, recorded while the planner computes with open numbers. Equal formulas
+    are the same open number."""
 
     def __init__(self, values: Sequence[int]) -> None:
         self.parameters = [OpenNumber(value, f"v{number}", self) for number, value in enumerate(values)]
@@ -38,7 +39,7 @@ class Formulas:
         self._constants: dict[int, tuple[str, Any]] = {}
 
     def number(self, formula: str, value: int) -> OpenNumber:
-        """The number that a formula gives; ``value`` is what it is now."""
+        """The open number that a formula gives; ``value`` is its value in this program."""
         found = self._known.get(formula)
         if found is None:
             name = f"t{len(self._known)}"
@@ -47,13 +48,13 @@ class Formulas:
         return found
 
     def require(self, condition: str) -> None:
-        """Note a condition, which holds now."""
+        """Record a condition, which holds in this program."""
         if condition not in self._conditions:
             self._conditions.add(condition)
             self._lines.append(f"if not ({condition}): return None")
 
     def text(self, value: Any) -> str:
-        """An expression that gives a value with open numbers in it."""
+        """An expression for a value that may contain open numbers."""
         kind = type(value)
         if kind is OpenNumber:
             name: str = value.name
@@ -68,18 +69,20 @@ class Formulas:
         return f"({parts})" if kind is tuple else f"{self._constant(kind)}({parts})"
 
     def _constant(self, value: Any) -> str:
-        """The name of something that has no open numbers in it."""
+        """A name for a value without open numbers."""
         _refuse_hidden(value)
         name, _ = self._constants.setdefault(id(value), (f"c{len(self._constants)}", value))
         return name
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-        """What a function gives: its numbers are open."""
+        """The result of a function, called with plain numbers. The call is recorded, and the integers of the result are
+        open."""
         formula = f"{self._constant(function)}({', '.join(map(self.text, arguments))})"
         return self._opened(formula, function(*map(plain, arguments)))
 
     def _opened(self, formula: str, result: Any) -> Any:
-        """What a formula gives, with its numbers open; what else there is has to stay the same."""
+        """The result of a formula with its integers open. For everything else in it, it is a condition that it stays
+        the same."""
         if type(result) is int:
             return self.number(formula, result)
         whole = self.number(formula, 0).name
@@ -91,7 +94,7 @@ class Formulas:
         return _like(result, parts)
 
     def function(self, result: Any) -> Callable[..., Any]:
-        """The function that gives ``result`` for other numbers, or None."""
+        """The function that gives ``result`` for other numbers, or None if a condition does not hold."""
         names = ", ".join([number.name for number in self.parameters])
         body = "\n    ".join([*self._lines, f"return {self.text(result)}"])
         space = dict(self._constants.values())
@@ -101,7 +104,7 @@ class Formulas:
 
 
 def plain(value: Any) -> Any:
-    """A value with plain numbers in place of open ones, which are not fixed by that."""
+    """A value with plain numbers in place of open ones. This adds no condition."""
     if type(value) is OpenNumber:
         return value.value
     if isinstance(value, (tuple, list)):
@@ -110,12 +113,12 @@ def plain(value: Any) -> Any:
 
 
 def _like(value: Any, parts: list[Any]) -> Any:
-    """A tuple or list like another one, with other parts."""
+    """A tuple or list of the type of ``value``, with other parts."""
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
 def formulas_of(value: Any) -> Formulas | None:
-    """The formulas of an open number in a value; None if there is none in it."""
+    """The formulas to which the open numbers in a value belong; None if there are none in it."""
     if type(value) is OpenNumber:
         found: Formulas = value.formulas
         return found
@@ -128,7 +131,7 @@ def formulas_of(value: Any) -> Formulas | None:
 
 
 def _refuse_hidden(value: Any) -> None:
-    """Raise if there is an open number where it is not looked for: in something that is no tuple or list."""
+    """Raise if there is an open number where `formulas_of` does not look: in anything but tuples and lists."""
     if isinstance(value, (tuple, list)):
         for part in value:
             _refuse_hidden(part)
@@ -140,8 +143,8 @@ def _refuse_hidden(value: Any) -> None:
 
 
 def as_a_whole(function: Callable[P, T]) -> Callable[P, T]:
-    """A decorator for functions that make numbers of numbers: what they do with open ones is not written down, for they
-    are called again for others."""
+    """A decorator for functions from numbers to numbers. With open numbers, only the call is recorded, not what the
+    function does: it is called again for other numbers."""
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> T:
@@ -156,8 +159,7 @@ def as_a_whole(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _arithmetic(symbol: str, function: Callable[[Any, Any], Any], neutral: int | None = None) -> Any:
-    """The methods for an operation: it and its reflection. If the right operand is ``neutral``, it is the left one; and
-    the other way round, if the order does not matter."""
+    """The methods for an operation and its reflection. If an operand is ``neutral``, the other one is the result."""
     divides, turns = symbol in ("//", "%"), symbol in ("+", "*")
 
     def method(self: OpenNumber, other: Any) -> Any:
@@ -182,7 +184,7 @@ def _arithmetic(symbol: str, function: Callable[[Any, Any], Any], neutral: int |
 
 
 def _comparison(symbol: str, opposite: str, function: Callable[[Any, Any], bool]) -> Any:
-    """The method for a comparison."""
+    """The method for a comparison: its outcome is recorded as a condition."""
 
     def method(self: OpenNumber, other: Any) -> Any:
         if type(other) is OpenNumber:
@@ -200,15 +202,15 @@ def _comparison(symbol: str, opposite: str, function: Callable[[Any, Any], bool]
 
 
 def _with_plain(function: Callable[..., Any]) -> Any:
-    """A method that needs the plain number."""
+    """A method that uses the plain number, with the condition that it stays the same."""
     return lambda self, *others: function(self.fixed(), *others)
 
 
 @final
 class OpenNumber:
-    """An integer that is ``value`` in the program that is planned, and may be another one in others like it.
+    """An integer that is ``value`` in the program that is planned, and may differ in similar programs.
 
-    ``name`` is what formulas call it. It stands for an int wherever a plan is made, and type checkers take it for one.
+    ``name`` stands for it in formulas. It is used as an int wherever a plan is made, and type checkers take it for one.
     """
 
     __slots__ = ("formulas", "name", "value")
@@ -217,12 +219,12 @@ class OpenNumber:
         self.value, self.name, self.formulas = value, name, formulas
 
     def fixed(self) -> int:
-        """The plain number. It is a condition that it stays what it is."""
+        """The plain number, with the condition that it stays the same."""
         self.formulas.require(f"{self.name} == {self.value}")
         return self.value
 
     def must_divide(self, divides: bool) -> None:
-        """Note that it is not 0, if it ``divides`` something."""
+        """Record that the number is not 0, if it is used as a divisor."""
         if divides:
             self.formulas.require(f"{self.name} != 0")
 

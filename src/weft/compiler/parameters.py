@@ -1,5 +1,5 @@
-"""Parameters of primitives as parts of keys. Python has equal values that are not the same: 1, True and 1.0, 0.0 and
--0.0; and a NaN that is the same as another one need not be equal to it."""
+"""Parameters of primitives as parts of keys. In Python, values that differ can be equal: 1, True and 1.0, or 0.0 and
+-0.0. And values that are the same can be unequal: NaN."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, final
 
 @final
 class ExactParameters(tuple[Any, ...]):
-    """Parameters that are equal to the same ones only, in type, sign and bits.
+    """Parameters that are equal only if they agree in type, sign and bits.
 
-    Those of Weft's own primitives need not be compared like this: each of them has one type, and none is a float.
+    For Weft's own primitives this is not needed: each of their parameters has a single type, and none is a float.
     """
 
     __slots__ = ()
@@ -27,7 +27,7 @@ class ExactParameters(tuple[Any, ...]):
 
 
 def identity_of(value: Any) -> tuple[Any, ...]:
-    """What is equal for values that are the same."""
+    """A key that is equal for values that agree in type, sign and bits."""
     kind = type(value)
     if isinstance(value, (tuple, frozenset)):
         return kind, (tuple if isinstance(value, tuple) else frozenset)(map(identity_of, value))

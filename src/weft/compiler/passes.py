@@ -1,8 +1,8 @@
-"""What a kernel does in each of its passes over a row.
+"""The passes of a kernel over a row.
 
-A reduction needs a pass, and what uses its result waits for the next one. A pass computes again what it needs from
-earlier ones, because registers and caches are cheaper than memory. In short rows, expensive values are saved on the
-stack instead and recalled.
+A reduction needs a pass, and instructions that use its result belong to the next pass. Values of earlier passes are
+computed again, because registers and caches are cheaper than memory. In short rows, expensive values are saved and
+recalled instead.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import weft.primitives as p
 from weft.compiler.kernel import Instruction, Kernel, Level
 
 SHORT_ROW = 4096
-"""Rows of at most this many elements can have values on the stack."""
+"""Rows of at most so many elements may have saved values on the stack."""
 
 SAVED_LIMIT = 8
 
 
 @dataclass(slots=True)
 class Pass:
-    """One pass. ``roots`` are its reductions and stores; ``needed`` are the instructions that it uses, in order. Those
-    in ``recalled`` are read from the stack instead of recomputed, those in ``saved`` are left there for a later pass.
-    ``stage`` is that of its roots; ``backwards``: it begins at the end of the row.
+    """A pass. ``roots`` are its reductions and stores; ``needed`` are the instructions that it uses, in order. Those in
+    ``recalled`` were saved by an earlier pass and are not computed again; those in ``saved`` are saved for later
+    passes. ``stage`` is that of its roots. ``backwards``: it begins at the end of the row.
     """
 
     roots: list[int]
@@ -35,22 +35,22 @@ class Pass:
 
     @property
     def computed(self) -> list[int]:
-        """What it needs and does not recall, in order."""
+        """The needed instructions that are not recalled, in order."""
         return [number for number in self.needed if number not in self.recalled]
 
 
 def nothing(instruction: Instruction) -> bool:
-    """What is worth saving where nothing is saved."""
+    """The choice of values to save, if none are saved."""
     return False
 
 
 def passes_of(
     kernel: Kernel, *, worth_saving: Callable[[Instruction], bool] = nothing, lanes_in_sweeps: bool = False
 ) -> list[Pass]:
-    """The passes of a kernel in order; one without roots is empty.
+    """The passes of a kernel, in order; a pass without roots is empty.
 
     Values that are ``worth_saving`` are saved for later passes. With ``lanes_in_sweeps``, the loop over lanes is inside
-    of the loops over sweeps, so that values that differ between lanes are computed there.
+    the loops over sweeps, so values that differ between lanes are computed there.
     """
     passes: list[Pass] = []
     saved: set[int] = set()
@@ -67,7 +67,8 @@ def passes_of(
 
 
 def _empty_passes(kernel: Kernel) -> list[Pass]:
-    """The roots of the passes: those of a stage, apart from those that need a scan from the end of the row."""
+    """Passes with their roots only. Roots of a stage that need a scan from the end of the row have a pass of their
+    own."""
     turned: set[int] = set()
     for number, instruction in enumerate(kernel.instructions):
         if instruction.from_the_end or not turned.isdisjoint(instruction.sources):
@@ -86,7 +87,7 @@ def _empty_passes(kernel: Kernel) -> list[Pass]:
 def _collect(
     kernel: Kernel, current: Pass, worth_saving: Collection[int], saved: set[int], lanes_in_sweeps: bool
 ) -> None:
-    """Find what a pass needs, and what it recalls: values that are ``saved`` by earlier passes, or can be."""
+    """Find what a pass needs, and what it recalls: values that are ``saved`` by earlier passes, or that can be."""
     needed: set[int] = set()
     pending = list(current.roots)
     while pending:
@@ -111,7 +112,7 @@ def _ends_pass(instruction: Instruction) -> bool:
 
 
 def is_expensive(instruction: Instruction) -> bool:
-    """Whether computing a value again costs more than a load from the stack."""
+    """Whether computing a value again takes longer than loading it from the stack."""
     primitive = instruction.primitive
     if instruction.operation != "apply" or not instruction.varying or not isinstance(primitive, p.Elementwise):
         return False

@@ -1,4 +1,4 @@
-"""From a program's key to a plan: fused kernels, calls of routines, a memory plan, a table of native steps."""
+"""From a program's entries to a plan: fused kernels, calls of routines, a memory plan, a table of steps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from weft.runtime.memory import size_class, span_of
 from weft.runtime.steps import FIRST, Sealed, Step, Table, TableLayout
 
 DEVICE_WORK = -1
-"""The work of a plan whose steps a device queues by itself: less than any, for whoever begins it waits for nothing."""
+"""The work of a plan whose steps a device queues by itself. It is below every limit, because starting it takes no
+time."""
 
 Block = tuple[int, int, int]
-"""Index in the table for the address of a buffer, its size in bytes, its size class."""
+"""The index in the table for the address of a buffer, its size in bytes, its size class."""
 
 
 Steps = TypeVar("Steps")
@@ -30,11 +31,11 @@ Steps = TypeVar("Steps")
 
 @dataclass(slots=True)
 class PlanParts(Generic[Steps]):
-    """What planning a program gives.
+    """The result of planning a program.
 
-    ``layout`` says what the table of a run holds. New buffers have ``sizes`` bytes, temporaries ``arena`` bytes in all;
-    ``spans`` are the bytes that each input covers, counted from its first element. ``donations`` are inputs and the new
-    buffers that may be theirs, if nobody needs the input afterwards.
+    ``layout`` says what the table of a run contains. New buffers have ``sizes`` bytes, temporaries ``arena`` bytes in
+    total. ``spans`` are the bytes that each input covers, counted from its first element. ``donations`` are pairs of an
+    input and a new buffer that may take its memory if the input is not needed afterwards.
     """
 
     steps: Steps
@@ -55,13 +56,13 @@ Unsealed = PlanParts[list[Step]]
 
 
 def comparable(parts: Unsealed) -> Unsealed:
-    """The same with plain lists of numbers, to be compared with those of another plan."""
+    """The same parts with numbers in plain lists, so that they can be compared with those of another plan."""
     return replace(parts, steps=[step._replace(numbers=list(step.numbers)) for step in parts.steps])
 
 
 @dataclass(slots=True, kw_only=True)
 class Plan(PlanParts[Sealed]):
-    """A program that an engine can run: its steps are sealed. ``entries`` and ``wanted`` are what was planned, for
+    """A program that an engine can run: its steps are sealed. ``entries`` and ``wanted`` are what was planned, for a
     ``target``."""
 
     engine: Engine
@@ -69,9 +70,9 @@ class Plan(PlanParts[Sealed]):
     wanted: Sequence[int]
     target: Target
     spare_tables: list[Table] = field(default_factory=list, repr=False)
-    """Tables of runs that are over, for `table_for`."""
+    """Tables of finished runs, for `table_for`."""
     blocks: list[Block] = field(init=False)
-    """The new buffers, and then the memory for temporaries."""
+    """The new buffers, then the memory for temporaries."""
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -83,11 +84,11 @@ class Plan(PlanParts[Sealed]):
         self.blocks = [(FIRST + slot, size, size_class(size)) for slot, size in zip(slots, sizes, strict=True)]
 
     def new_table(self, constants: Sequence[int]) -> Table:
-        """A table for a run, without the addresses."""
+        """A table for a run, without addresses."""
         return Table(self.steps, [0] * self.layout.constant(0) + [*constants])
 
     def table_for(self, constants: Sequence[int]) -> Table:
-        """A table like `new_table`, perhaps that of a run that is over."""
+        """A table as by `new_table`, or that of a finished run."""
         try:
             table = self.spare_tables.pop()
         except IndexError:
@@ -102,7 +103,7 @@ class Plan(PlanParts[Sealed]):
         return "\n".join([*lines, *[record.text for record in self.describe().records]])
 
     def describe(self) -> Description:
-        """Plan again and describe the steps; a plan stores no descriptions."""
+        """Describe the steps. This plans the program again, because plans store no descriptions."""
         computed: dict[Group, dict[Node, None]] = {}
 
         def watch(group: Group, node: Node) -> None:
@@ -140,6 +141,6 @@ def parts_of(
 def plan_from(
     parts: Unsealed, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine
 ) -> Plan:
-    """The plan of a program, of which the parts are known."""
+    """The plan of a program from its parts."""
     sealed = engine.seal(parts.steps, parts.layout)
     return Plan(sealed, *parts.values()[1:], engine=engine, entries=entries, wanted=outputs, target=target)

@@ -1,4 +1,4 @@
-"""Checks a plan against what its steps read and write: with ``WEFT_CHECKS=1``, for each plan that is made."""
+"""Checks a plan against what its steps read and write; done for each new plan if ``WEFT_CHECKS=1``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from weft.compiler.donation import Accesses, Touches
 from weft.graph.node import Node
 
 Slots = dict[object, tuple[int, int]]
-"""The slot and the byte offset of everything in memory."""
+"""The slot in the table and the byte offset of everything in memory."""
 
 
 @dataclass(slots=True)
 class LastWriters:
-    """Who wrote last to which bytes of the memory for temporaries, while steps are walked over in order.
+    """For the memory for temporaries, which node was last written to which bytes, while steps are visited in order.
 
-    ``starts`` are where the written pieces begin, in order; they do not overlap. ``pieces`` has the end and the owner
-    of each, ``low`` where the piece of an owner begins.
+    ``starts`` are the beginnings of the written pieces, sorted; pieces do not overlap. ``pieces`` has the end and the
+    node of each piece, ``low`` the beginning of the piece of a node.
     """
 
     starts: list[int] = field(default_factory=list)
@@ -57,10 +57,10 @@ def check_memory(
     inputs: Mapping[Node, int],
     homes: Mapping[Node, Node],
 ) -> None:
-    """Raise unless everything is read after it was written and before its memory is written again.
+    """Raise unless everything is read after it was written, and before its memory is overwritten.
 
-    ``arena`` is the slot of the memory for temporaries, of ``size`` bytes. ``homes`` says which of them are in the
-    memory of another one.
+    ``arena`` is the slot of the memory for temporaries, of ``size`` bytes. ``homes`` says which of them have the memory
+    of another one.
     """
     left: dict[Node, int] = {}
     for _, written, *_ in steps:
@@ -84,7 +84,7 @@ def check_memory(
 
 
 def _check_write(number: int, node: Node, others: set[Node], slots: Slots, size: int) -> None:
-    """Raise if a step writes beyond the memory for temporaries, or where it reads or writes something else."""
+    """Raise if a step writes beyond the memory for temporaries, or over something else that it reads or writes."""
     slot, low = slots[node]
     high = low + _bytes(node)
     if high > size:
@@ -109,7 +109,7 @@ def check_donations(
 ) -> None:
     """Raise unless each donated input has been read when the buffer that takes its memory is written.
 
-    ``shown`` are the inputs that outputs show, ``homes`` the temporaries in the memory of other nodes.
+    ``shown`` are the inputs that outputs show, ``homes`` the temporaries that have the memory of other nodes.
     """
     given, taken = [number for number, _ in donations], [number for _, number in donations]
     if len(set(given)) != len(given) or len(set(taken)) != len(taken) or shown.intersection(given):

@@ -1,6 +1,6 @@
-"""Plans, and the programs that they are found by, as data that mean the same in each process.
+"""Plans, and the entries of programs, as data that have the same meaning in every process.
 
-What means nothing in another process, such as an address, raises `NotCacheable`.
+A value that has no meaning in another process, such as an address, raises `NotCacheable`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from weft.dtypes import Dtype
 from weft.runtime.steps import Step, TableLayout
 
 _LARGEST = 1 << 36
-"""Numbers of plans are smaller: memory of the process, which another one does not have, is at larger addresses."""
+"""All numbers of plans are smaller. Addresses of the process's memory, which are invalid in another one, are larger."""
 
 _NUMBERS = (bool, IntEnum)
-"""Besides plain integers; what else is an integer is the address of code."""
+"""Besides plain integers, these types are numbers. Every other kind of integer is the address of code."""
 
 
 class NotCacheable(Exception):
-    """Something that means nothing in another process."""
+    """A value that has no meaning in another process."""
 
 
 def plain_entries(entries: Sequence[Entry]) -> list[Any]:
-    """The entries of a program, made of what is the same in all processes."""
+    """The entries of a program, made of values that are the same in all processes."""
     found: list[Any] = []
     known: dict[Any, Any] = {}
-    """Many entries have the same parameters, each of which has one type."""
+    """Many entries have the same parameters, so these are cached."""
     for primitive, *rest in entries:
         if primitive is None:
             number, shape, dtype, strides = rest
@@ -54,7 +54,7 @@ def plain_entries(entries: Sequence[Entry]) -> list[Any]:
 
 
 def plain_parameter(value: Any) -> Any:
-    """A parameter, made of what is the same in all processes."""
+    """A parameter, made of values that are the same in all processes."""
     kind = type(value)
     if kind in (int, bool, str, bytes, float, complex) or value is None:
         return value
@@ -114,7 +114,7 @@ def require_numbers(value: Any) -> None:
 
 
 def from_bytes(content: bytes, target: Target) -> Unsealed | None:
-    """The plan that was cached; None if its code is not there any more."""
+    """The plan that was cached; None if its code is not on disk any more."""
     described, steps, layout, spans, outputs, sizes, arena, work, donations = json.loads(content)
     codes = []
     for data in described:

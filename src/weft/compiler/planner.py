@@ -1,4 +1,4 @@
-"""Loop nests and memory for what fusion made of a program: which steps there are, and what they read and write."""
+"""Loop nests and memory for the groups of a program: which steps there are, and what they read and write."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ from weft.runtime.steps import TableLayout
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
 MOST_TRIED = 16
-"""To how many of the calls that a kernel reads it is tried to attach it, the last ones first: it may read thousands."""
+"""A kernel may read the results of thousands of calls. It is tried to attach it to at most so many, the last ones
+first."""
 
 
 class Output(NamedTuple):
-    """Where an output is: a view of input ``number``, or of the new buffer ``number``."""
+    """Where an output is: a view of input ``number``, or of new buffer ``number``."""
 
     from_input: bool
     number: int
@@ -58,11 +59,11 @@ def planner_of(
         found = [node for node in fusion.grown if any(isinstance(group, FusedGroup) for group in fusion.stored[node])]
         if not found:
             return planner
-        alone.update(found)  # their kernels cannot be attached: to store them would take time
+        alone.update(found)  # their kernels could not be attached, so storing them would only take time
 
 
 class Planner:
-    """Loop nests and memory for what fusion made. ``watch`` is told which group computes which nodes."""
+    """Loop nests and memory for the groups of a program. ``watch`` is told which nodes each group computes."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Planner:
         return Output(False, number, node.shape, layout.strides, layout.offset * node.dtype.size)
 
     def _scheduled(self, group: Group) -> tuple[Launch | None, Schedule | None]:
-        """The loop nest of a group and how it is done; None for a call, or if there is nothing to do."""
+        """The launch and the schedule of a group; None for a call, or if there is nothing to do."""
         launch = self.launches.of(group) if isinstance(group, FusedGroup) else None
         if launch is None:
             return None, None
@@ -114,8 +115,8 @@ class Planner:
         return launch, schedule
 
     def _overlays(self) -> dict[Node, Node]:
-        """The temporaries that are updated in place, each with the node in whose memory it is; copies to there are left
-        out."""
+        """The temporaries that are updated in place, each with the node whose memory it has. Stores that would copy
+        elements to where they are are left out."""
         if not self.fusion.updated:
             return {}
         temporaries = self.fusion.stored.keys() - self.buffers.keys()
@@ -130,7 +131,7 @@ class Planner:
         return homes
 
     def _found_chains(self) -> list[Chain]:
-        """The steps that are done for one turn after the other."""
+        """The chains: steps that are done one turn after the other."""
         finder = ChainFinder(
             self.target,
             self.scheduled,
@@ -145,11 +146,11 @@ class Planner:
         return finder.found()
 
     def chain_at(self, number: int) -> Chain | None:
-        """The chain of which a step is a part."""
+        """The chain that a step is a part of; None if there is none."""
         return next((chain for chain in self.chains if chain.first <= number <= chain.last), None)
 
     def _attach_kernels(self) -> None:
-        """Attach kernels to the calls whose results they read, where they can be."""
+        """Attach kernels to calls whose results they read, where possible."""
         planned = {group: (launch, schedule) for group, launch, schedule in self.scheduled}
         readers: dict[Node, list[Group]] = {}
         for group, launch, _ in self.scheduled:
@@ -177,7 +178,7 @@ class Planner:
         return len(group.results) == 1 and group.results[0].size > 0 and routine.can_attach(self.target.kind)
 
     def _attachable(self, group: RoutineGroup, users: Sequence[tuple[Group, Launch | None]]) -> Attachment | None:
-        """The kernel to attach to a call, of those that read its result; None if there is none."""
+        """The kernel to attach to a call, one of those that read its result; None if there is none."""
         (result,) = group.results
         for user, alone in users:
             if not isinstance(user, FusedGroup) or alone is None:
@@ -204,13 +205,15 @@ class Planner:
         return None
 
     def _attaches(self, group: RoutineGroup, whole: bool, in_memory: bool) -> bool:
-        """Whether a call can have a kernel attached, which may need whole rows, with its result in memory or not."""
+        """Whether a call can have an attached kernel. ``whole``: the kernel needs whole rows. ``in_memory``: the result
+        of the call is made in memory."""
         routine: Routine = group.node.primitive.routine
         return routine.attaches(self.routine_call(group), whole, in_memory, self.target.kind)
 
     def _find_result_slots(self) -> None:
-        """Decide in which memory results are made that attached kernels alone read: in that of what a kernel makes of
-        one, unless an input that it reads gives that; else in scratch memory, if they fit there."""
+        """Decide where results are made that only attached kernels read: in the memory of what the kernel stores,
+        unless an input that the kernel reads gives that memory; else in scratch memory, if they fit there; else in
+        memory of their own."""
         steps = self.accesses()
         nodes = list(self.inputs)
         giver = {taker: nodes[given] for given, taker in self.donations()}
@@ -228,7 +231,7 @@ class Planner:
                     del self.fusion.stored[found.result]
 
     def accesses(self) -> list[Accesses]:
-        """What the steps read and write, in order."""
+        """What each step reads and writes, in order."""
         stored: dict[Group, set[Node]] = {group: set() for group, *_ in self.scheduled}
         for node, writers in self.fusion.stored.items():
             for group in writers:
@@ -255,12 +258,12 @@ class Planner:
         return Accesses(read, written, launch, schedule, False, Accesses(operands, made, None, None, True))
 
     def donations(self) -> list[tuple[int, int]]:
-        """Inputs and the new buffers that may be written in their memory."""
+        """Pairs of an input and a new buffer that may take its memory."""
         return Touches(self.accesses()).donations(self.inputs, self._shown(), self.buffers, self.homes)
 
     def check(self, slots: Slots, arena: int, found: list[tuple[int, int]]) -> None:
-        """Raise if memory is read too early or too late. There are ``arena`` bytes of temporaries, and donations were
-        ``found``."""
+        """Raise if memory is read too early or too late. ``arena`` is the size of the memory for temporaries, ``found``
+        are the donations."""
         steps = self.accesses()
         check_memory(steps, slots, self.layout.arena, arena, self.inputs, self.homes)
         check_donations(steps, found, self.inputs, self._shown(), self.buffers, self.homes)
@@ -270,7 +273,8 @@ class Planner:
         return {output.number for output in self.outputs if output.from_input}
 
     def slots(self) -> tuple[Slots, int]:
-        """Table entry and byte offset of everything in memory."""
+        """The slot in the table and the byte offset of everything in memory, and the size of the memory for
+        temporaries."""
         layout = self.layout
         slots: Slots = {node: (layout.input(number), 0) for node, number in self.inputs.items()}
         slots.update((node, (layout.output(number), 0)) for node, number in self.buffers.items())
@@ -283,13 +287,13 @@ class Planner:
         return slots, size
 
     def made_in_place(self) -> dict[Node, Node]:
-        """The results that attached kernels alone read, each with a node of whose memory its accesses are counted."""
+        """The results that only attached kernels read, each with the node whose memory its accesses are counted for."""
         left_out = [found for found in self.attached.values() if not found.stored]
         return {found.result: found.target or found.group.roots[0].target for found in left_out}
 
     def lifetimes(self) -> dict[Node | RoutineGroup | Chain, Interval]:
-        """When each temporary is written first and read last, in steps; the scratch memory of a call, by its group, and
-        that of a chain, all steps of which are done at once."""
+        """For each temporary, the step that writes it first and the one that reads it last; the same for the scratch
+        memory of a call, by its group, and that of a chain, whose steps are all done at once."""
         position = {group: number for number, (group, *_) in enumerate(self.scheduled)}
         last: dict[Node, int] = {}
         for number, (group, launch, _) in enumerate(self.scheduled):
@@ -315,7 +319,7 @@ class Planner:
         return intervals
 
     def _spans(self) -> tuple[list[int], list[int]]:
-        """The first and the last of the steps that are done together with each step."""
+        """For each step, the first and the last of the steps that are done together with it."""
         begins, ends = list(range(len(self.scheduled))), list(range(len(self.scheduled)))
         for chain in self.chains:
             for number in range(chain.first, chain.last + 1):
@@ -323,7 +327,7 @@ class Planner:
         return begins, ends
 
     def read_by(self, group: Group, launch: Launch | None) -> list[Node]:
-        """What is read in memory."""
+        """The nodes in memory that a step reads."""
         nodes = self._read_by_call(group) if isinstance(group, RoutineGroup) else []
         if launch is not None:
             nodes += launch.operands
@@ -331,7 +335,7 @@ class Planner:
         return nodes if found is None or found.stored else [node for node in nodes if node is not found.result]
 
     def _read_by_call(self, group: RoutineGroup) -> list[Node]:
-        """What a call reads, and what the kernel reads that feeds it."""
+        """The nodes that a call reads, and those that its feeder reads."""
         nodes = [layout.base for layout in self.operands(group)]
         feeder = self.fed.get(group)
         if feeder is None:
@@ -340,8 +344,8 @@ class Planner:
         return [node for node in nodes + kernel.launch.operands if node is not kernel.result]
 
     def routine_call(self, group: RoutineGroup, slots: Mapping[object, tuple[int, int]] | None = None) -> RoutineCall:
-        """What the steps of a call are made for, besides kernels that are parts of it; without ``slots``, it is not
-        known yet where anything is."""
+        """The description of a call for the routine, without the kernels that are parts of its step. Without ``slots``
+        it is not known yet where anything is in memory."""
         node = group.node
         operands = []
         for source, layout in zip(node.inputs, self.operands(group), strict=True):
@@ -358,7 +362,7 @@ class Planner:
         return RoutineCall(node.keywords, tuple(operands), tuple(results), scratch, inputs=inputs)
 
     def operands(self, group: RoutineGroup) -> list[Layout]:
-        """Where the inputs of a routine are."""
+        """The layouts of a routine's inputs."""
         layouts = [self.fusion.operand(group, number) for number in range(len(group.node.inputs))]
         return [layout for layout in layouts if layout is not None]
 

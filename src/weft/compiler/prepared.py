@@ -1,4 +1,4 @@
-"""A traced graph with its plan: what a compiled call runs."""
+"""A traced graph with its plan, which a compiled call runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.runtime.streams import is_idle
 
 
 class Prepared:
-    """A traced graph with its plan for inputs of certain layouts, on an engine."""
+    """A traced graph with its plan, for inputs of certain layouts, on an engine."""
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class Prepared:
         def memory_of(node: Node) -> tuple[Buffer, int] | None:
             return None if node in layouts or node.value is None else (node.value.buffer, node.value.offset)
 
-        # What a function makes of no arguments is evaluated once, and equal arrays have one buffer: see `Traced`.
+        # Arrays that a function makes from no arguments are evaluated once, and equal ones share a buffer: see
+        # `Traced`.
         program = Program(memory_of)
         program.add(outputs, strides_of)
         self.engine = engine
@@ -62,7 +63,7 @@ class Prepared:
     def run(self, inputs: Sequence[View], stream: Stream) -> list[Node]:
         """New nodes with the values of the outputs, computed on a stream of this engine."""
         plan = self._plan
-        # `is_idle` written out: a call would take its time, and most compiled calls come here.
+        # `is_idle` written out, because most compiled calls come here and a call would take its time.
         if plan.work >= stream.work_at_once or not (stream.worker is None or stream.worker.idle):
             return self.run_later(inputs, stream)
         try:
@@ -80,10 +81,10 @@ class Prepared:
         return results
 
     def run_again(self, arrays: Sequence[Handle], stream: Stream) -> list[Node] | None:
-        """What `run` gives for arrays most of which were inputs of the last run, too: their addresses are not written
+        """The result of `run` for arrays most of which were inputs of the last run too: their addresses are not written
         again.
 
-        None if they are not all different, of the layouts that this was prepared for, and there.
+        None if they are not all different, evaluated, and of the layouts that this was prepared for.
         """
         plan = self._plan
         tables = self._input_tables
@@ -104,16 +105,16 @@ class Prepared:
         return short_run(self._plan, self._constants, self._sources, self._layouts, self._avals[0][1])
 
     def values(self, arrays: Sequence[Any]) -> list[View] | None:
-        """The values of arrays; None unless these are as many as this was prepared for, all different, evaluated and of
+        """The values of arrays; None unless there are as many as this was prepared for, all different, evaluated and of
         its layouts."""
         return distinct_values(arrays, self._layouts)
 
     def in_place(self, pairs: Sequence[tuple[int, int]], holders: int) -> InPlace | None:
-        """Runs that replace arrays of a call: see `in_place`."""
+        """Runs that replace arrays of a call: see `in_place.in_place`."""
         return in_place(self._plan, self._constants, self._sources, self._layouts, pairs, self._avals, holders)
 
     def begin(self, inputs: Sequence[View], stream: Stream) -> tuple[list[Node], Run]:
-        """New nodes for the outputs, before they have memory, and the run to `finish` on a stream."""
+        """New nodes for the outputs, before they have memory, and the run, to `finish` on a stream."""
         refuse_reentry(sections)
         if not is_idle(stream):
             self._plan.engine.make_room(stream)
@@ -121,7 +122,7 @@ class Prepared:
         return run.promise(self._avals), run
 
     def finish(self, run: Run, ended: Collection[int], stream: Stream) -> None:
-        """Compute what was promised, in the memory of the ``ended`` inputs, or have the worker of the stream do so."""
+        """Do a run in the memory of the ``ended`` inputs, on this thread or on the worker of the stream."""
         known = frozenset(ended)
         own = {number for number, source in enumerate(self._sources) if source in known}
         at_once = self._plan.work < stream.work_at_once and is_idle(stream) and run.can_begin
@@ -132,7 +133,7 @@ class Prepared:
         run.wait()
 
     def run_later(self, inputs: Sequence[View], stream: Stream) -> list[Node]:
-        """New nodes whose values come when the worker of the stream has computed them."""
+        """New nodes for the outputs; the worker of the stream computes their values."""
         refuse_reentry(sections)
         self._plan.engine.make_room(stream)
         run = Run(self._plan, self._views(inputs), self._constants)
@@ -141,7 +142,7 @@ class Prepared:
         return outputs
 
     def _views(self, inputs: Sequence[View]) -> list[View]:
-        """The inputs of the plan, in a list of its own."""
+        """The inputs of the plan, in a new list."""
         if self._all_given:
             return [*inputs]
         return [
@@ -151,7 +152,7 @@ class Prepared:
 
 
 _value_of: Callable[[Node], View] = attrgetter("value")
-"""Of a node that has one."""
+"""The value of a node that has one."""
 
 
 def _values_of(nodes: Sequence[Node]) -> list[View]:

@@ -1,4 +1,5 @@
-"""A traced graph in which operations name streams: one prepared segment after the other, each on its stream."""
+"""A traced graph in which operations name streams: prepared segments that run one after the other, each on its
+stream."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from weft.runtime.engine import Engine
 from weft.runtime.memory import View
 
 CALLER = Stream(CPU)
-"""Stands for the stream of the caller."""
+"""A placeholder for the stream of the caller."""
 
 
 class Sent(NamedTuple):
@@ -30,7 +31,7 @@ class Sent(NamedTuple):
 
 class PreparedSegments:
     """The segments of a graph, planned for inputs of certain layouts. Short ones are computed on the calling thread if
-    their stream has nothing else to do."""
+    their stream is idle."""
 
     def __init__(
         self,
@@ -56,7 +57,8 @@ class PreparedSegments:
         self._outputs = [(positions.get(node, node), node.shape, node.dtype) for node in outputs]
 
     def run(self, inputs: Sequence[View], caller: Stream) -> list[Node]:
-        """New nodes with the values of the outputs; what names no stream is computed on that of the ``caller``."""
+        """New nodes with the values of the outputs. Operations that name no stream are computed on that of the
+        ``caller``."""
         values: list[Any] = list(inputs)
         sent: dict[Engine, dict[int, View]] = {}
         for own, segment, sends in self._segments:

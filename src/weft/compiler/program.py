@@ -1,8 +1,8 @@
 """A graph as a key: everything that a plan depends on, and nothing else.
 
-The key lists each operation once (equal ones are one: common subexpressions), with positions instead of nodes, and with
-numbers of constants instead of their values. Plans are made from keys alone, so a cached plan holds no array, and
-the same code run again with other numbers finds it.
+The key lists each operation once (equal operations, that is common subexpressions, are a single entry), with positions
+in place of nodes, and numbers of constants in place of their values. Plans are made from keys alone. So a cached plan
+refers to no array, and the same code that is run again with other numbers finds the plan.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Entry = tuple[Any, ...]
 
 
 class Program:
-    """``entries`` are the operations, ``inputs`` the nodes that have values, ``constants`` the bits of the numbers in
-    it, ``streams`` those that its nodes name.
+    """``entries`` are the operations, ``inputs`` the nodes with values, ``constants`` the bits of the numbers in the
+    program, ``streams`` those that its nodes name.
 
-    Nodes with values of which ``shown`` gives the same memory are one input; None: each is an input of its own.
-    An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number, shape,
-    dtype, strides)``, for a constant ``(primitive, number, dtype)``.
+    Nodes with values for which ``shown`` gives the same memory are a single input; if it gives None, each is an input
+    of its own. An entry is ``(primitive, params, shape, dtype, positions of inputs)``; for an input ``(None, number,
+    shape, dtype, strides)``, for a constant ``(primitive, number, dtype)``.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Program:
         """
         outputs = list(outputs)
         nodes, streams = self._nodes, self.streams
-        stream: object = self  # none that a node has
+        stream: object = self  # different from the stream of every node
         for node in self._needed(outputs, strides_of):
             primitive = node.primitive
             if primitive is None:
@@ -88,8 +88,8 @@ class Program:
             streams.add(node.stream)
 
     def _position_of(self, node: Node, strides_of: Any) -> int:
-        """The position of a node. Inputs and constants get theirs when they are used first: it does not depend on when
-        they were made."""
+        """The position of a node. Inputs and constants are added at their first use, so positions do not depend on the
+        order in which they were made."""
         position = self._nodes.get(node)
         if position is None:
             strides = strides_of(node)
@@ -105,7 +105,7 @@ class Program:
         return position
 
     def _known_input(self, node: Node, strides: Any) -> int | None:
-        """The position of an input that shows the same memory in the same way; None if there is none yet."""
+        """The position of an input that shows the same memory in the same way; None if there is none."""
         assert self._shown is not None
         memory = self._shown(node)
         if memory is None:
@@ -118,7 +118,8 @@ class Program:
         return position
 
     def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
-        """Nodes without values in topological order; ``references`` counts how often each node is used inside."""
+        """Nodes without values that ``outputs`` need, in topological order. ``references`` counts the uses of each node
+        inside the program."""
         references, known = self.references, self._nodes
         seen = set(outputs).difference(known)
         stack = [*seen]
@@ -152,7 +153,7 @@ class Program:
         return position
 
     def _position_of_operation(self, node: Node, strides_of: Any) -> int:
-        """The position of an operation, which may be that of an equal one."""
+        """The position of an operation; that of an equal operation, if there is one."""
         nodes, entries, primitive = self._nodes, self.entries, node.primitive
         positions = []
         for source in node.inputs:

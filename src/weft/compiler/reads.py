@@ -1,4 +1,4 @@
-"""Which inputs an `Indexed` primitive reads where."""
+"""Finds which inputs an `Indexed` primitive reads, and where."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.primitives.index import Term, Terms
 
 
 class ReadRecorder:
-    """Stands in for the kernel builder to find out which inputs an `Indexed` primitive reads where."""
+    """Takes the place of the kernel's `Reader`, and records which inputs an `Indexed` primitive reads, and where."""
 
     def __init__(self, node: Node) -> None:
         self.node = node

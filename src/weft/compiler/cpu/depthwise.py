@@ -34,7 +34,7 @@ from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 MOST_ELEMENTS = 49
 """The most elements of a window: the code has a multiplication for each element of each neighbouring window."""
 _LONGEST_LINE = 1024
-"""The longest line that is summed as a whole."""
+"""The longest line of windows for which the cotangent of the weights is computed here: its sums are not split."""
 _SUMS_TOGETHER = 3 << 10
 """How many sums of a line are made at once, so that they stay in the first cache."""
 NEIGHBOURS = 8

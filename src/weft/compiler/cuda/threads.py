@@ -1,4 +1,4 @@
-"""Threads of a block in LLVM IR: their numbers, barriers, and registers that they exchange."""
+"""Threads of a block in LLVM IR: their numbers, barriers, and the exchange of registers."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ def special(e: Emitter, register: str) -> str:
 
 
 def wait_for_kernels(e: Emitter) -> None:
-    """Wait for what the kernels before this one write to memory. A kernel that does not would let the next one begin
-    too early. Cards before Hopper have no such instruction, nor that of `let_next_begin`."""
+    """Wait until the kernels before this one have ended, and see what they wrote to memory. A kernel that did not wait
+    would let the next one begin too early. Cards before Hopper have neither this instruction nor that of
+    `let_next_begin`."""
     e.call("llvm.nvvm.griddepcontrol.wait", "void", [])
 
 
 def let_next_begin(e: Emitter) -> None:
-    """The next kernel may begin, and wait in its turn: so what it does before it waits takes no time."""
+    """Let the next kernel begin. It waits for this one in turn, and what it does before that takes no extra time."""
     e.call("llvm.nvvm.griddepcontrol.launch.dependents", "void", [])
 
 
 def synchronize_block(e: Emitter) -> None:
-    """Wait for the other threads of the block; what they wrote to memory is seen."""
+    """Wait for the other threads of the block, and see what they wrote to memory."""
     e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
 
 def synchronize_cluster(e: Emitter) -> None:
-    """Wait for all threads of the cluster of blocks; what they wrote to memory is seen."""
+    """Wait for all threads of the cluster of blocks, and see what they wrote to memory."""
     e.call("llvm.nvvm.barrier.cluster.arrive.aligned", "void", [])
     e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
 
 
 class Threads:
-    """So many neighbouring threads of a warp, which exchange registers by themselves: others may be at other places in
-    the code, unless all of the warp are known to be ``together``. The ``number`` of a thread is that among them."""
+    """``count`` neighbouring threads of a warp, which exchange registers. The other threads of the warp may be at other
+    places in the code, unless all are known to be ``together``. ``number`` is that of a thread within the ``count``."""
 
     def __init__(self, e: Emitter, thread: str, count: int, together: bool = False) -> None:
         self.e, self.count = e, count
@@ -57,11 +58,11 @@ class Threads:
         self.leads = e.assign(f"icmp eq i64 {self.number}, 0")
 
     def synchronize(self) -> None:
-        """Wait for the others; what they wrote to memory is seen."""
+        """Wait for the other threads of the group, and see what they wrote to memory."""
         self.e.call("llvm.nvvm.bar.warp.sync", "void", [("i32", self.members)])
 
     def taken(self, name: str, type_: str, source: str) -> str:
-        """The register of another thread, whose number is an ``i32``."""
+        """The register of another thread of the group, whose number is an ``i32``."""
         if type_ in ("double", "i64"):
             return self._taken_in_halves(name, type_, source)
         return _from_word(self.e, self._shuffle(_as_word(self.e, name, type_), source), type_)
@@ -83,7 +84,7 @@ class Threads:
 
 
 class Team(Threads):
-    """Sixteen neighbouring threads that do a row together: each is a lane (a `Crossing`)."""
+    """Sixteen neighbouring threads that do a row together. Each one is a lane of a `Crossing`."""
 
     def __init__(self, vector: Lanes, scalar: Lanes, thread: str, together: bool = False) -> None:
         super().__init__(vector.emitter, thread, VIRTUAL_LANES, together)
@@ -133,7 +134,7 @@ class Team(Threads):
         return f"i1 {self.e.assign(f'trunc i64 {shifted} to i1')}"
 
     def _entry(self, numbers: Sequence[int]) -> str:
-        """The number of this lane in a list of numbers of lanes, four bits each, as ``i32``."""
+        """The entry for this lane in a list of lane numbers of four bits each, as ``i32``."""
         if len(set(numbers)) == 1:
             return str(numbers[0])
         packed = sum(number << 4 * lane for lane, number in enumerate(numbers))

@@ -1,7 +1,7 @@
-"""Kernels that read transposed operands: a block has a square of rows and lanes.
+"""Kernels that read transposed operands: a block does a square of rows and lanes.
 
-What is transposed is read along rows, where its neighbours in memory are, and left in shared memory. From there it is
-read along lanes, as everything else is.
+Transposed operands are read along rows, because there their elements are neighbours in memory, and stored to shared
+memory. From there they are read along lanes, as all other operands are.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from weft.compiler.cuda.threads import synchronize_block
 from weft.compiler.kernel import Instruction, Kernel
 
 DOWN = THREADS // TILE
-"""Rows of a tile that a block does at a time."""
+"""How many rows of a tile a block does at a time."""
 
 SHARED_ROW = TILE + 1
-"""Elements from one row of a tile to the next in shared memory: threads that read a column use different banks."""
+"""The distance of rows of a tile in shared memory, in elements. With it, threads that read a column use different
+banks."""
 
 
 class TilesWriter(ElementsWriter):
-    """A tile lies in one turn of all row axes but the last. A thread has every fourth row of one lane, and of a
-    transposed operand every fourth lane of one row. Neighbouring blocks have neighbours in memory of what is
-    transposed."""
+    """Writes such a kernel. A tile covers parts of the last row axis and of the lanes. A thread has every fourth row of
+    one lane, and of a transposed operand every fourth lane of one row. Neighbouring blocks access neighbouring memory
+    of the transposed operands."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
         self.turned = {number: i for number, i in enumerate(kernel.instructions) if is_transposed(i)}
         self.shared: dict[int, str] = {}
         self.across, self.downs = "0", [""]
-        """Where this thread is in a tile."""
+        """The position of this thread in a tile."""
 
     def _begin_threads(self) -> None:
         e = self.e
@@ -70,11 +71,11 @@ class TilesWriter(ElementsWriter):
             self._whole_tile(row, lane)
         with e.when(in_part), self._scope():
             self._part_of_tile(row, lane, rows, lanes)
-        synchronize_block(e)  # before shared memory is written again
+        synchronize_block(e)  # before shared memory is overwritten
 
     def _read_turned(self, row: str, lane: str, left: tuple[str, str] | None) -> None:
-        """Leave the tile of each transposed operand in shared memory: all of it, or if so many rows and lanes are
-        ``left``, these."""
+        """Store the tile of each transposed operand to shared memory: all of it, or only the ``left`` rows and
+        lanes."""
         e, found = self.e, []
         for number, instruction in self.turned.items():
             element, stride = MEMORY_TYPES[instruction.dtype], self.number(number, "lane")
@@ -96,12 +97,12 @@ class TilesWriter(ElementsWriter):
         return self.e.assign(f"and i1 {below}, {self.e.assign(f'icmp slt i64 {second}, {second_stop}')}")
 
     def _pointer_to(self, number: int, element: str, down: str, across: str) -> str:
-        """Where in shared memory an element of a tile is."""
+        """A pointer to an element of a tile in shared memory."""
         index = self.e.assign(f"add i64 {self.e.assign(f'mul i64 {down}, {SHARED_ROW}')}, {across}")
         return self.e.assign(f"getelementptr {element}, ptr {self.shared[number]}, i64 {index}")
 
     def _whole_tile(self, row: str, lane: str) -> None:
-        """The rows of this thread, of which everything is loaded first."""
+        """All rows of this thread. The loads of all rows come first."""
         self._enter(row, lane)
         begun, states = self._state(), []
         for down in self.downs:
@@ -126,17 +127,17 @@ class TilesWriter(ElementsWriter):
                 self._body()
 
     def _enter(self, row: str, lane: str) -> None:
-        """Go to the first row and the lane of this thread."""
+        """Select the first row and the lane of this thread."""
         self.lane_index = self.e.assign(f"add i64 {lane}, {self.across}")
         first = self.e.assign(f"add i64 {row}, {self.downs[0]}")
         self._advance("row", self.kernel.rows - 1, first, range(len(self.kernel.instructions)))
 
     def _go_down(self) -> None:
-        """Go to the next row of this thread."""
+        """Select the next row of this thread."""
         self._advance("row", self.kernel.rows - 1, str(DOWN), range(len(self.kernel.instructions)))
 
     def _emit_at(self, down: str) -> None:
-        """What is known of a row, and of the transposed operands there."""
+        """Compute the values of a row, and read the transposed operands there."""
         self._emit_row_values()
         self.values.update({number: self._turned(number, i, down) for number, i in self.turned.items()})
 
