@@ -21,7 +21,7 @@ from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.kernel import Kernel, Launch
+from weft.compiler.kernel import Kernel, Launch, number_layout
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node
 from weft.runtime.steps import OnHost, Step
@@ -49,9 +49,13 @@ GENERATED = (
 class Blocks:
     """A kernel that can be run with numbers and the slots of a table."""
 
-    def __init__(self, text: str, threads: int, target: BlocksTarget, shared: int = 0, cluster: int = 1) -> None:
-        self.target, self.threads, self.cluster = target, threads, cluster
+    def __init__(self, text: str, threads: int, target: BlocksTarget, shared: int = 0) -> None:
+        self.target, self.threads = target, threads
         self.module = Module(text, shared)
+
+    def grid(self, numbers: Sequence[int]) -> Grid:
+        """The blocks of a launch."""
+        return Grid(BLOCKS, self.threads)
 
     def run(self, memory: ReferenceMemory, numbers: Sequence[int], slots: Sequence[int]) -> None:
         with ExitStack() as stack:
@@ -63,8 +67,19 @@ class Blocks:
             for integers in (np.array(numbers, np.int64), np.array(slots, np.uint64)):
                 addresses.append(allocate(integers.nbytes))
                 memory.write(addresses[-1], np.arange(integers.size) * 8, integers)
-            grid = Grid(BLOCKS * self.cluster, self.threads, self.cluster)
-            Machine(self.module, memory, allocate, addresses, grid).run(self.target.order)
+            Machine(self.module, memory, allocate, addresses, self.grid(numbers)).run(self.target.order)
+
+
+class Clusters(Blocks):
+    """One whose units have a ``cluster`` of so many blocks each."""
+
+    def __init__(self, kernel: Kernel, schedule: CudaSchedule, text: str, target: BlocksTarget, shared: int) -> None:
+        super().__init__(text, schedule.threads, target, shared)
+        self.cluster = schedule.cluster
+        self.units = number_layout(kernel, schedule.numbers)["units",]
+
+    def grid(self, numbers: Sequence[int]) -> Grid:
+        return Grid(numbers[self.units] * self.cluster, self.threads, self.cluster)
 
 
 class BlocksTarget(Target):
@@ -88,7 +103,9 @@ class BlocksTarget(Target):
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Blocks:
         assert isinstance(schedule, CudaSchedule)
         shared, text = schedule.shared_bytes(kernel), loops.generate(kernel, schedule, "kernel")
-        return Blocks(text, schedule.threads, self, shared, schedule.cluster)
+        if schedule.cluster > 1:
+            return Clusters(kernel, schedule, text, self, shared)
+        return Blocks(text, schedule.threads, self, shared)
 
     def routine_code(self, code: Any) -> Blocks:
         assert isinstance(code, RoutineCode)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.cuda.arithmetic import evaluated
+from tests.cuda.messages import Message, Post
 from tests.cuda.module import Instruction, Module, Type, constant, listed, type_of, typed
 from tests.cuda.races import Accesses, Kind
 from tests.reference.memory import REGION, ReferenceMemory
@@ -95,6 +96,7 @@ class Machine:
             self.registers[name] = np.uint64(start) + (threads * type_.size).astype(np.uint64)
         self.accesses: dict[int, Accesses] = {}
         self.copies: list[_Copies] = []
+        self.post = Post()
         # How many barriers each thread has passed, told apart by clusters. A kernel has those of blocks or of clusters.
         self.barriers = self.special["clusterid.x"] << 32
         self.counter = np.zeros(self.count, np.int64)
@@ -234,29 +236,38 @@ class Machine:
         self.counter[here] = -1
 
     def _call(self, text: str, here: np.ndarray) -> np.ndarray | None:
+        if text.startswith('void asm sideeffect "st.async'):
+            self._send(*[self._typed(part, here) for part in listed(text[text.rindex('"(') + 2 : -1])])
+            return None
         found = re.match(r"(.+?) @([\w.]+)\(", text)
         assert found is not None
         name, arguments = found[2], self._arguments(text, here)
-        if name.startswith("llvm.nvvm.read.ptx.sreg."):
-            return self.special[name.removeprefix("llvm.nvvm.read.ptx.sreg.")][here].astype(np.uint32)
-        if name.startswith("llvm.nvvm.shfl"):
-            return self._exchanged(here, *arguments[1:])
-        if name.startswith("llvm.nvvm.vote.ballot"):
-            return self._votes(here, arguments[1])
-        if name.startswith("llvm.nvvm.cp.async"):
-            self._copy(name, arguments, here)
-            return None
-        if name.startswith("llvm.nvvm.griddepcontrol"):
-            return None  # kernels run one after the other
-        if name.startswith("llvm.nvvm.bar"):
-            self.barriers[here] += "barrier" in name and "arrive" not in name
-            return None
-        if name == "llvm.nvvm.mapa":
-            return self._in_block(here, *arguments)
+        if name.startswith("llvm.nvvm."):
+            return self._call_of_card(name.removeprefix("llvm.nvvm."), arguments, here)
         if name.startswith("llvm.masked."):
             return self._masked(name.split(".")[2], arguments)
         type_ = type_of(found[1])
         return evaluated(name, arguments, type_, type_)
+
+    def _call_of_card(self, name: str, arguments: Sequence[np.ndarray], here: np.ndarray) -> np.ndarray | None:
+        """What only cards have."""
+        if name.startswith("read.ptx.sreg."):
+            return self.special[name.removeprefix("read.ptx.sreg.")][here].astype(np.uint32)
+        if name.startswith("shfl"):
+            return self._exchanged(here, *arguments[1:])
+        if name.startswith("vote.ballot"):
+            return self._votes(here, arguments[1])
+        if name.startswith("mbarrier."):
+            return self._at_message_barriers(name.removeprefix("mbarrier."), *arguments)
+        if name.startswith("mapa"):
+            return self._in_block(here, *arguments)
+        if name.startswith("cp.async"):
+            self._copy(name, arguments, here)
+        elif name.startswith("bar"):
+            self.barriers[here] += "barrier" in name and "arrive" not in name
+        else:  # kernels run one after the other, and what a thread writes is seen by all at once
+            assert name.startswith(("griddepcontrol.", "fence.")), name
+        return None
 
     def _masked(self, operation: str, arguments: Sequence[np.ndarray]) -> np.ndarray | None:
         """A load or store of the lanes of a mask."""
@@ -327,6 +338,25 @@ class Machine:
             result[inside] = (pointers - addresses[own] + addresses[other.astype(np.int64)])[inside]
         return result
 
+    def _send(self, targets: np.ndarray, words: np.ndarray, barriers: np.ndarray) -> None:
+        for target, word, barrier in zip(targets, words, barriers, strict=True):
+            self.post.send(int(barrier), Message(int(target), word))
+
+    def _at_message_barriers(self, name: str, barriers: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
+        """Make barriers, expect messages there, or ask whether a phase has ended, upon which a message may come."""
+        found = np.zeros(barriers.size, bool)
+        for position, (barrier, number) in enumerate(zip(map(int, barriers), map(int, numbers), strict=True)):
+            if name.startswith("init"):
+                self.post.make(barrier, number)
+            elif name.startswith("arrive.expect.tx"):
+                self.post.barriers[barrier].expect(number)
+            else:
+                message = self.post.next_for(barrier)
+                if message is not None:
+                    self._write(np.array([message.address], np.uint64), np.array([message.number]))
+                found[position] = self.post.barriers[barrier].phase % 2 != number
+        return found if "wait" in name else np.zeros(barriers.size, np.uint64)
+
     def _load(self, text: str, here: np.ndarray) -> np.ndarray:
         kind, pointer, *rest = listed(_plain(text))
         type_, addresses = type_of(kind), self._typed(pointer, here)
@@ -334,6 +364,8 @@ class Machine:
         if type_.lanes > 1:
             addresses = _neighbours(addresses, type_.lanes, type_.dtype.itemsize)
         self._note(addresses, type_.dtype.itemsize, here, "reads")
+        if self.post.may_change(addresses, type_.dtype.itemsize):
+            raise Fault("a thread reads what a message on its way may change")
         return self._read(addresses, type_)
 
     def _store(self, text: str, here: np.ndarray) -> None:

@@ -227,6 +227,8 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
     "gradient": lambda x: mx.vjp(lambda x: mx.softmax(x, axis=-1), [x], [mx.sin(x[::-1])])[1][0],
     "norm": lambda x: mx.fast.layer_norm(x, x[0], x[1], 1e-5),
     "two axes": lambda x: mx.sum(mx.stack([x, x * 2]), axis=(0, 2)),
+    "folded once": lambda x: x - mx.max(x, axis=-1, keepdims=True),
+    "small totals": lambda x: (x > -mx.inf) & mx.all(x < mx.inf, axis=-1, keepdims=True),
 }
 
 
@@ -244,7 +246,8 @@ EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
         *product(("in place", "gradient", "two axes"), (LONG,)),
         ("softmax", LONGER),
         *product(("in place", "gradient"), (EVEN, LONG_EVEN)),
-        *product(("softmax", "norm", "gradient"), (LONGER_EVEN,)),
+        *product(("row by row", "folded once", "small totals"), (LONG, LONGER)),
+        *product(("softmax", "norm", "gradient", "folded once"), (LONGER_EVEN,)),
     ],
     ids=str,
 )

@@ -33,10 +33,14 @@ def _initialized() -> None:
 
 
 def _new_compiler(architecture: str) -> ThreadCompiler:
-    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, opt=3)
+    features = _FEATURES.get(architecture, "")
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=architecture, features=features, opt=3)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
     return ThreadCompiler(machine, builder, str(machine.target_data))
 
+
+_FEATURES = {"sm_90": "+ptx81"}
+"""The version of PTX, where the first one that has the architecture lacks instructions that kernels use."""
 
 _WAITS = re.compile(r"^ *(?:declare|call) void @llvm\.nvvm\.griddepcontrol\..*$", re.MULTILINE)
 _FIRST_THAT_WAITS = 90

@@ -1,7 +1,7 @@
-"""Kernels in which each row is done by a block, or by a cluster of blocks that access each other's shared memory.
+"""Kernels in which each row is done by a block.
 
-Teams of sixteen threads take the chunks of a row in turn, and fold each one. The totals of chunks are written to the
-shared memory of every block of the cluster. There each team folds all of them, so that all threads have the result.
+Teams of sixteen threads take the chunks of a row in turn, and fold each one. The totals of chunks are written to shared
+memory. There each team folds all of them, so that all threads have the result.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import Location
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.row_values import register_bytes, saved_row
+from weft.compiler.cuda.row_values import folding_passes, register_bytes, saved_row
 from weft.compiler.cuda.saving import LOADED_TOGETHER, SavingWriter
 from weft.compiler.cuda.schedule import CudaSchedule
-from weft.compiler.cuda.threads import Team, special, synchronize_block, synchronize_cluster
+from weft.compiler.cuda.threads import Team, synchronize_block
 from weft.compiler.kernel import CHUNK, Instruction, Kernel
 from weft.compiler.passes import Pass
+from weft.dtypes import Dtype
 
 TOTALS = "@weft.totals"
 
@@ -40,11 +41,9 @@ class LongRowsWriter(SavingWriter):
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
         self.totals_bytes = 0
-        self.has_met = False
         self.read_since = False
         """Whether threads have read memory since they last waited for each other."""
-        operations = [{kernel.instructions[root].operation for root in current.roots} for current in self.passes]
-        self.folds_once = sum("reduce" in found for found in operations) == 1
+        self.folds_once = len(folding_passes(kernel, self.passes)) == 1
         self.saved_before = "0"
         """The number that is added to a lane to get its index among the saved ones."""
 
@@ -53,19 +52,14 @@ class LongRowsWriter(SavingWriter):
         return True
 
     def _begin_threads(self) -> None:
-        e, cluster = self.e, self.schedule.cluster
+        e = self.e
         self.team = self.crossing = Team(self.vector, self.scalar, self.thread, self.schedule.turns > 0)
         self.first_chunk = e.assign(f"udiv i64 {self.thread}, {self.team.count}")
         self.leads = e.assign(f"icmp eq i64 {self.thread}, 0")
-        if cluster > 1:
-            rank = special(e, "cluster.ctarank")
-            self.first_chunk = e.assign(f"add i64 {e.assign(f'mul i64 {self.first_chunk}, {cluster}')}, {rank}")
-            self.leads = e.assign(f"icmp eq i64 {e.assign(f'or i64 {self.thread}, {rank}')}, 0")
-            self.e.call("llvm.nvvm.barrier.cluster.arrive.aligned", "void", [])
 
     def _synchronize(self) -> None:
         """Wait for all threads of the row, and see what they wrote to memory."""
-        (synchronize_cluster if self.schedule.cluster > 1 else synchronize_block)(self.e)
+        synchronize_block(self.e)
         self.read_since = False
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
@@ -73,7 +67,6 @@ class LongRowsWriter(SavingWriter):
         return super()._load(position, instruction, location, L)
 
     def _unit(self, unit: str) -> None:
-        self.unit = unit
         self._enter_rows(unit, self.kernel.rows)
         self._emit_row_values()
         self._body()
@@ -84,31 +77,35 @@ class LongRowsWriter(SavingWriter):
         chunks = self._chunk_count()
         pointers = self._pointers_of_totals(states)
         self._fetch(current)
-        if not self.schedule.turns:
-            self._meet_others()
+        if states and not self.schedule.turns:
+            self._begin_totals(chunks, states)
         with self._chunks(chunks) as chunk:
             start, stop = self._enter_chunk(chunk)
             if self.schedule.turns:
                 self._unrolled(start, current, reductions)
-                self._meet_others()
+                if states:
+                    self._begin_totals(chunks, states)
             else:
                 self._by_turns(start, stop, count, self._at_lane, current, reductions)
             for state in states:
                 self._put(self.team.folded(state.read(), state.reducer.merge), pointers[state], chunk)
                 state.begin()
         if states:
-            self._synchronize()
+            self._wait_for_totals()
             self._join_totals(chunks, pointers)
-            if self.folds_once:
-                self._synchronize()  # before totals are overwritten; with several folds, each pass has its own memory
+            self._end_totals()
 
-    def _meet_others(self) -> None:
-        """Wait once until all blocks of the cluster have started: their memory must not be written before."""
-        if self.has_met or self.schedule.cluster == 1:
-            return
-        self.has_met = True
-        with self.e.when(self.e.assign(f"icmp eq i64 {self.unit}, {special(self.e, 'clusterid.x')}")):
-            self.e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
+    def _begin_totals(self, chunks: str, states: Sequence[Accumulator]) -> None:
+        """What a thread does before the totals of a pass are put anywhere."""
+
+    def _wait_for_totals(self) -> None:
+        """Wait until those of all chunks are in shared memory."""
+        self._synchronize()
+
+    def _end_totals(self) -> None:
+        """What a thread does when it has read them. Those of other passes have memory of their own."""
+        if self.folds_once:
+            self._synchronize()  # before those of the next row are written
 
     @contextmanager
     def _chunks(self, count: str) -> Iterator[str]:
@@ -155,7 +152,9 @@ class LongRowsWriter(SavingWriter):
         """Pointers to the totals of all chunks in shared memory."""
         count, before = self.schedule.chunks, self.totals_bytes
         parts = [
-            (register_bytes(dtype), state, part) for state in states for part, (dtype, _) in enumerate(state.identity)
+            (self._bytes_of_total(dtype), state, part)
+            for state in states
+            for part, (dtype, _) in enumerate(state.identity)
         ]
         self.totals_bytes += -(-count * sum([bytes_ for bytes_, *_ in parts]) // 16) * 16
         self.e.declarations[TOTALS] = (
@@ -169,19 +168,21 @@ class LongRowsWriter(SavingWriter):
             memory = self.e.assign(f"getelementptr i8, ptr {memory}, i64 {bytes_ * count}")
         return pointers
 
-    def _put(self, parts: Sequence[Value], pointers: Sequence[str], chunk: str) -> None:
-        """Write the total of a chunk to the memory of each block of the cluster, each with another thread."""
-        e, cluster = self.e, self.schedule.cluster
-        with e.when(e.assign(f"icmp slt i64 {self.team.number}, {cluster}")):
-            for part, pointer in zip(parts, pointers, strict=True):
-                address = self._element(pointer, chunk, part)
-                if cluster > 1:
-                    block = e.assign(f"trunc i64 {self.team.number} to i32")
-                    address = e.call("llvm.nvvm.mapa", "ptr", [("ptr", address), ("i32", block)])
-                e.store(REGISTER_TYPES[part.dtype], part.name, address)
+    def _bytes_of_total(self, dtype: Dtype) -> int:
+        return register_bytes(dtype)
 
-    def _element(self, pointer: str, index: str, like: Value) -> str:
-        return self.e.assign(f"getelementptr {REGISTER_TYPES[like.dtype]}, ptr {pointer}, i64 {index}")
+    def _put(self, parts: Sequence[Value], pointers: Sequence[str], chunk: str) -> None:
+        """Write the total of a chunk to shared memory."""
+        e = self.e
+        with e.when(self.team.leads):
+            for part, pointer in zip(parts, pointers, strict=True):
+                type_ = REGISTER_TYPES[part.dtype]
+                e.store(type_, part.name, e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {chunk}"))
+
+    def _total(self, pointer: str, chunk: str, dtype: Dtype) -> str:
+        """A part of the total of a chunk."""
+        type_ = REGISTER_TYPES[dtype]
+        return self.e.load(type_, self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {chunk}"))
 
     def _join_totals(self, chunks: str, pointers: _Pointers) -> None:
         """Each thread of a team joins every sixteenth total, in order."""
@@ -191,8 +192,7 @@ class LongRowsWriter(SavingWriter):
                 taken = []
                 for index in indices:
                     parts = zip(parts_of_state, state.totals.read(), strict=True)
-                    found = [(self._element(pointer, index, part), part.dtype) for pointer, part in parts]
-                    loaded = [(self.e.load(REGISTER_TYPES[dtype], address), dtype) for address, dtype in found]
+                    loaded = [(self._total(pointer, index, part.dtype), part.dtype) for pointer, part in parts]
                     taken.append(tuple([Value(self.vector, name, dtype) for name, dtype in loaded]))
                 for one in taken:
                     state.totals.write(state.reducer.merge(self.vector, state.totals.read(), one))
@@ -205,10 +205,14 @@ class LongRowsWriter(SavingWriter):
         if instruction.varying:
             super()._store(position, instruction)
             return
-        if self.read_since:
-            self._synchronize()
+        self._wait_for_reads()
         with self.e.when(self.leads):
             super()._store(position, instruction)
+
+    def _wait_for_reads(self) -> None:
+        """Wait until no thread of the row is at a load that came before."""
+        if self.read_since:
+            self._synchronize()
 
     def _saved_index(self) -> str:
         return self.e.assign(f"add i64 {self.saved_before}, {self.lane_index}")

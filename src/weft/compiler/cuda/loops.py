@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.compiler.cuda.cluster_rows import ClusterRowsWriter
 from weft.compiler.cuda.elements import ElementsWriter
 from weft.compiler.cuda.folds import FoldsWriter
 from weft.compiler.cuda.long_rows import LongRowsWriter
@@ -27,4 +28,5 @@ _WRITERS = {
 
 def generate(kernel: Kernel, schedule: CudaSchedule, name: str) -> str:
     """The LLVM IR of a kernel as a module with one entry."""
-    return _WRITERS[schedule.walk](kernel, schedule).function(name)
+    writer = ClusterRowsWriter if schedule.cluster > 1 else _WRITERS[schedule.walk]
+    return writer(kernel, schedule).function(name)

@@ -8,6 +8,7 @@ blocks, so any number of blocks is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -70,9 +71,7 @@ class ThreadWriter(NestWriter):
         self.thread = special(self.e, "tid.x")
         self._begin_threads()
         self._begin()
-        group = "ctaid.x" if self.schedule.cluster == 1 else "clusterid.x"
-        first, step = special(self.e, group), special(self.e, f"n{group}")
-        with self.e.loop(first, self.number("units"), step) as unit, self._scope():
+        with self._units() as unit, self._scope():
             self._unit(unit)
         attributes = f'nounwind "nvvm.maxntid"="{self.schedule.threads}"'
         resident = max(self.schedule.resident_blocks(self.kernel), self.schedule.light_blocks(self.kernel))
@@ -81,6 +80,10 @@ class ThreadWriter(NestWriter):
         if self.schedule.cluster > 1:
             attributes += f' "nvvm.cluster_dim"="{self.schedule.cluster}"'
         return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
+
+    def _units(self) -> AbstractContextManager[str]:
+        """The units of this block, one after the other."""
+        return self.e.loop(special(self.e, "ctaid.x"), self.number("units"), special(self.e, "nctaid.x"))
 
     def _wait(self) -> None:
         let_next_begin(self.e)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride
 from weft.compiler.passes import Pass, is_expensive
@@ -75,12 +77,22 @@ def register_bytes(dtype: Dtype) -> int:
     return 4 if dtype in HALVES else dtype.size
 
 
-def bytes_of_totals(kernel: Kernel, current: Pass) -> int:
-    """Bytes of the totals of a pass's reductions, in registers."""
+def message_bytes(dtype: Dtype) -> int:
+    """Bytes of a message with a real number."""
+    return max(4, register_bytes(dtype))
+
+
+def bytes_of_totals(kernel: Kernel, current: Pass, bytes_of: Callable[[Dtype], int] = register_bytes) -> int:
+    """Bytes of the totals of a pass's reductions, in registers or in messages."""
     size = 0
     for instruction in [kernel.instructions[root] for root in current.roots]:
         if instruction.operation == "reduce":
             elements = kernel.instructions[instruction.inputs[0]].dtype
             identity = instruction.primitive.reducer.identity(instruction.params.get("of", elements))
-            size += sum([register_bytes(dtype) for dtype, _ in identity])
+            size += sum([bytes_of(dtype) for dtype, _ in identity])
     return size
+
+
+def folding_passes(kernel: Kernel, passes: list[Pass]) -> list[Pass]:
+    """The passes in which something is folded."""
+    return [one for one in passes if any(kernel.instructions[root].operation == "reduce" for root in one.roots)]

@@ -192,8 +192,8 @@ class CudaSchedule(Schedule):
         return passes_of(kernel, worth_saving=is_worth_saving if self.saved_lanes else nothing)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
-        if not kernel.instructions[store].varying and kernel.lane == "parallel":
-            return False  # other threads may not have read the element yet
+        if not kernel.instructions[store].varying and (kernel.lane == "parallel" or self.cluster > 1):
+            return False  # other threads, or other blocks of a cluster, may not have read the element yet
         passes = list(enumerate(self.passes(kernel)))
 
         def pass_of(number: int) -> int:

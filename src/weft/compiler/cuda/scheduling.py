@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from weft.compiler.cuda.row_values import arranged, bytes_of_totals, is_ahead, is_worth_saving, saved_row
+from weft.compiler.cuda.row_values import (
+    arranged,
+    bytes_of_totals,
+    is_ahead,
+    is_worth_saving,
+    message_bytes,
+    saved_row,
+)
 from weft.compiler.cuda.schedule import (
     HOPPER,
     LONGEST_BODY,
@@ -379,8 +386,9 @@ def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
     if _next_power(chunks) * sum([bytes_of_totals(kernel, current) for current in passes]) > TOTALS_BYTES:
         return None
     saved = 0 if kernel.sweeps else sum(arranged(kernel, passes)[1])
-    cluster = 1
-    while cluster < blocks.cluster and (
+    messages = _next_power(chunks) * sum([bytes_of_totals(kernel, current, message_bytes) for current in passes])
+    cluster, most_blocks = 1, blocks.cluster if messages <= TOTALS_BYTES else 1
+    while cluster < most_blocks and (
         saved * saved_row(CHUNK) * _next_power(-(-chunks // cluster)) > SAVED_OF_LONG
         or (launch.row_count * cluster < ENOUGH_BLOCKS and chunks >= 2 * FEWEST_CHUNKS * cluster)
     ):

@@ -39,12 +39,6 @@ def synchronize_block(e: Emitter) -> None:
     e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
 
 
-def synchronize_cluster(e: Emitter) -> None:
-    """Wait for all threads of the cluster of blocks, and see what they wrote to memory."""
-    e.call("llvm.nvvm.barrier.cluster.arrive.aligned", "void", [])
-    e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
-
-
 class Threads:
     """``count`` neighbouring threads of a warp, which exchange registers. The other threads of the warp may be at other
     places in the code, unless all are known to be ``together``. ``number`` is that of a thread within the ``count``."""
@@ -65,7 +59,7 @@ class Threads:
         """The register of another thread of the group, whose number is an ``i32``."""
         if type_ in ("double", "i64"):
             return self._taken_in_halves(name, type_, source)
-        return _from_word(self.e, self._shuffle(_as_word(self.e, name, type_), source), type_)
+        return from_word(self.e, self._shuffle(as_word(self.e, name, type_), source), type_)
 
     def _taken_in_halves(self, name: str, type_: str, source: str) -> str:
         e = self.e
@@ -144,13 +138,15 @@ class Team(Threads):
         return self.e.assign(f"and i32 {shifted}, {self.count - 1}")
 
 
-def _as_word(e: Emitter, name: str, type_: str) -> str:
+def as_word(e: Emitter, name: str, type_: str) -> str:
+    """The bits of a register of at most 32 as ``i32``."""
     if type_ == "float":
         return e.assign(f"bitcast float {name} to i32")
     return name if type_ == "i32" else e.assign(f"zext {type_} {name} to i32")
 
 
-def _from_word(e: Emitter, word: str, type_: str) -> str:
+def from_word(e: Emitter, word: str, type_: str) -> str:
+    """The register of a type that `as_word` made an ``i32`` of."""
     if type_ == "float":
         return e.assign(f"bitcast i32 {word} to float")
     return word if type_ == "i32" else e.assign(f"trunc i32 {word} to {type_}")

@@ -39,7 +39,7 @@ class CudaCode:
     Blocks share the units of a step: block ``b`` of ``n`` does the units ``b``, ``b + n``, and so on, so that any
     number of blocks gives the same result. If ``queue`` is set, there is one block for each grain of units, and the
     card starts a block when another one ends: the blocks that run at one time then work on neighbouring memory, which
-    is faster. Otherwise there are at most as many blocks as the card holds at once.
+    is faster. Otherwise there are at most as many blocks as the card holds at once. A cluster does one unit.
 
     ``copied`` tells when a copy has nothing to do, because an update writes to the memory of what it updates.
     """
@@ -56,7 +56,7 @@ class CudaCode:
     def blocks(self, units: int, grain: int, most: int) -> int:
         """How many blocks a launch has on a card that holds at most ``most`` of them at once."""
         if self.cluster > 1:
-            return max(1, units) * self.cluster  # how many clusters fit depends on which multiprocessors are free
+            return max(1, units) * self.cluster
         if self.queue:
             return max(1, -(-units // grain), min(units, most))
         return max(1, min(-(-units // grain), most))
