@@ -5,7 +5,7 @@ A value that has no meaning in another process, such as an address, raises `NotC
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
@@ -76,7 +76,7 @@ def to_bytes(parts: Unsealed, target: Target) -> bytes | None:
             if data is None:
                 raise NotCacheable
             codes[id(code)] = len(described)
-            described.append(data)
+            described.append(_plain(data))
         return codes[id(code)]
 
     try:
@@ -91,9 +91,9 @@ def to_bytes(parts: Unsealed, target: Target) -> bytes | None:
         content = [
             described,
             steps,
-            parts.layout,
+            tuple(parts.layout),
             parts.spans,
-            parts.outputs,
+            [tuple(output) for output in parts.outputs],
             parts.sizes,
             parts.arena,
             parts.work,
@@ -102,7 +102,17 @@ def to_bytes(parts: Unsealed, target: Target) -> bytes | None:
         require_numbers(content[1:])
     except NotCacheable:
         return None
-    return json.dumps(content, separators=(",", ":")).encode()
+    return marshal.dumps(content, 2)
+
+
+def _plain(value: Any) -> Any:
+    """A description of code, made of lists, texts, numbers and None alone."""
+    if isinstance(value, (list, tuple)):
+        return [*map(_plain, value)]
+    for kind in (bool, int, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def require_numbers(value: Any) -> None:
@@ -115,7 +125,7 @@ def require_numbers(value: Any) -> None:
 
 def from_bytes(content: bytes, target: Target) -> Unsealed | None:
     """The plan that was cached; None if its code is not on disk any more."""
-    described, steps, layout, spans, outputs, sizes, arena, work, donations = json.loads(content)
+    described, steps, layout, spans, outputs, sizes, arena, work, donations = marshal.loads(content)
     codes = []
     for data in described:
         code = target.described_code(data)
