@@ -19,7 +19,7 @@ from weft.primitives.routine import Attached
 from weft.runtime.memory import contiguous_strides
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Attachment:
     """A group that runs as a part of the step of a call, and its loops.
 

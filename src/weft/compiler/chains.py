@@ -38,7 +38,7 @@ class ScheduledGroup(NamedTuple):
     schedule: Schedule | None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Chain:
     """The steps ``first`` to ``last`` of a plan, done in ``turns``, of which the target does ``units`` at a time.
 

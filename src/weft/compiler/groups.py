@@ -11,7 +11,7 @@ from weft.primitives.index import Terms
 from weft.primitives.routine import Factors
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Group:
     """A step of the plan: a group of fused nodes, or a call of a routine. It comes after the groups that it ``needs``
     and before its ``users``. ``after`` is a bit set of all groups that need it, directly or indirectly. If it
@@ -25,7 +25,7 @@ class Group:
     users: set[Group] = field(default_factory=set)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class RoutineGroup(Group):
     """A node that a routine computes, and the nodes of its results."""
 
@@ -33,7 +33,7 @@ class RoutineGroup(Group):
     results: list[Node] = field(default_factory=list)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Root:
     """A value that a group stores: ``node`` at ``terms``, into ``target``, which is the node itself or a node that it
     is a part of."""
@@ -53,7 +53,7 @@ class Chunks(NamedTuple):
     size: int
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class FusedGroup(Group):
     """Nodes that one kernel computes.
 

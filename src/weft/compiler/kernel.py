@@ -48,7 +48,7 @@ class Level(enum.IntEnum):
 _LEVELS = {level: f"@{level.name.lower()}" for level in Level}
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Access:
     """Strided locations in an operand. Strides are in elements: one for each row axis, each sweep axis, and the lane.
 
@@ -97,7 +97,7 @@ class Access:
         return f"{self.dtype.name}[{self.pattern}{computed}]"
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Instruction:
     """One value of a kernel, or a store.
 
@@ -154,7 +154,7 @@ class Instruction:
         return " ".join(parts)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Kernel:
     """The structure of a loop nest: ``rows`` and ``sweeps`` count loop axes, ``lane`` says where the vectorised axis
     is.
@@ -228,7 +228,7 @@ def _depends_on_order(kernel: Kernel, instruction: Instruction) -> bool:
     return not reducer.ordered and not reducer.regroups(instruction.params.get("of", elements))
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Launch:
     """A use of a kernel: the extents of its loops and, in the accesses of its instructions, locations in memory.
 

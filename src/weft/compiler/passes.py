@@ -19,7 +19,7 @@ SHORT_ROW = 4096
 SAVED_LIMIT = 8
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Pass:
     """A pass. ``roots`` are its reductions and stores; ``needed`` are the instructions that it uses, in order. Those in
     ``recalled`` were saved by an earlier pass and are not computed again; those in ``saved`` are saved for later

@@ -29,7 +29,7 @@ Block = tuple[int, int, int]
 Steps = TypeVar("Steps")
 
 
-@dataclass(slots=True)
+@dataclass(repr=False, slots=True)
 class PlanParts(Generic[Steps]):
     """The result of planning a program.
 
@@ -60,7 +60,7 @@ def comparable(parts: Unsealed) -> Unsealed:
     return replace(parts, steps=[step._replace(numbers=list(step.numbers)) for step in parts.steps])
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(repr=False, slots=True, kw_only=True)
 class Plan(PlanParts[Sealed]):
     """A program that an engine can run: its steps are sealed. ``entries`` and ``wanted`` are what was planned, for a
     ``target``."""

@@ -13,7 +13,7 @@ Slots = dict[object, tuple[int, int]]
 """The slot in the table and the byte offset of everything in memory."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class LastWriters:
     """For the memory for temporaries, which node was last written to which bytes, while steps are visited in order.
 

@@ -28,7 +28,7 @@ AGAIN = 64
 """An input of which each element is read so often is worth a copy."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Graph:
     """A private copy of the graph that passes may change.
 

@@ -87,7 +87,7 @@ class Template:
         return None if found is None else PlanParts(*found)
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class _Known:
     """What is known of a form: the ``numbers`` of the program that was planned last, and templates, the last used one
     first.

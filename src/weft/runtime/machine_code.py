@@ -7,9 +7,8 @@ import mmap
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _mmap = _libc.mmap
@@ -20,8 +19,7 @@ _mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """Machine code that can run at any address.
 
     ``functions`` are the offsets of functions that can be called. ``slots`` are the offsets of 8 bytes each, to be

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Container
-from dataclasses import astuple, dataclass, replace
 from functools import cache
 from types import ModuleType
+from typing import NamedTuple
 
 import llvmlite
 
@@ -19,8 +19,7 @@ from weft.runtime.atomic import without_interrupts
 from weft.runtime.disk_cache import process_cache
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """LLVM's description of a processor, the version of LLVM, and the level at which it optimises the code it emits."""
 
     triple: str
@@ -30,7 +29,7 @@ class Host:
     optimisation: str
 
     def to_bytes(self) -> bytes:
-        return "\n".join(astuple(self)).encode()
+        return "\n".join(self).encode()
 
     @staticmethod
     def from_bytes(content: bytes) -> Host:
@@ -64,7 +63,7 @@ def lesser(host: Host, features: Container[str]) -> Host:
             ", ".join(LEVELS),
         )
         return host
-    return replace(host, name=_asked, features=",".join([f"+{feature}" for feature in LEVELS[_asked]]))
+    return host._replace(name=_asked, features=",".join([f"+{feature}" for feature in LEVELS[_asked]]))
 
 
 @cache

@@ -10,10 +10,9 @@ import marshal
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite
 
@@ -103,7 +102,8 @@ def load(
     module = _Module(source, generate, functions, title or functions[0], quickly)
     if provided or not lasting or not _sources or process_cache() is None:
         return _loaded(_found_or_made(module, lasting), functions, provided or {})
-    return _addresses.get(module.key) or _addresses_by_key(module.key, _found_or_made(module, lasting), functions)
+    key = module.key
+    return _addresses.get(key) or _addresses_by_key(key, _found_or_made(module, lasting), functions)
 
 
 class CachedCode(int):
@@ -185,8 +185,7 @@ def text_by(key: bytes) -> CachedText | None:
     return None if stored is None else CachedText.of(stored.decode(), key)
 
 
-@dataclass(frozen=True)
-class _Module:
+class _Module(NamedTuple):
     """A module of machine code for this processor. The fields are arguments of `load`."""
 
     source: str
@@ -223,8 +222,7 @@ class _Module:
         return made
 
 
-@dataclass(frozen=True)
-class _PtxModule:
+class _PtxModule(NamedTuple):
     """A module of PTX. The fields are arguments of `ptx`; the methods mean the same as those of `_Module`."""
 
     source: str

@@ -7,11 +7,10 @@ not load LLVM: `loading` also links code from the disk cache with these function
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class SharedModule:
+class SharedModule(NamedTuple):
     """LLVM IR that defines ``functions``."""
 
     functions: tuple[str, ...]
