@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from weft.compiler.codegen import keys
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import Form
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction
-from weft.compiler.cpu.sorting import rows, runs, words
+from weft.compiler.cpu.sorting import rows, runs, tiles, words
+from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.sort_cuts import NEAR_BYTES
 
 # The positions of the numbers of a step: slot and offset of input, result and scratch memory, and those below.
@@ -21,7 +23,8 @@ def generate(form: Form, name: str) -> str:
         functions.append(rows.mend(form))
     if form.is_wide:
         functions += [runs.differences(form), runs.sort_runs(form)]
-    return module([emitter for emitter, _ in functions], [words.DECLARATION, *[text for _, text in functions]])
+    declarations = [words.DECLARATION, *([words.few_declaration(form)] if _are_flipped(form) else [])]
+    return module([emitter for emitter, _ in functions], [*declarations, *[text for _, text in functions]])
 
 
 def _step(form: Form, name: str) -> EmittedFunction:
@@ -59,6 +62,8 @@ def _row(form: Form) -> EmittedFunction:
     with e.when(code.compare("ne", code.integer(answer), 0)):
         e.emit("call void @results_of_sorted(ptr %from, i64 %start, i64 %stop, ptr %to)")
         e.leave()
+    if _are_flipped(form):
+        _leave_if_few(code, form)
     if form.is_wide:
         e.emit(f"call void @differences(ptr %from, i64 %count, ptr %from, ptr {odd})")
         differences = e.load("i64", odd)
@@ -77,3 +82,19 @@ def _row(form: Form) -> EmittedFunction:
         with e.when(code.compare("ne", e.load("i64", odd), 0)):
             e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
     return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
+
+
+def _are_flipped(form: Form) -> bool:
+    """Whether elements differ from their keys in the sign bit at most, and are sorted with vectors."""
+    return not form.carries and not form.mends and is_fast(form.size)
+
+
+def _leave_if_few(code: Code, form: Form) -> None:
+    """Sort a whole row of few integers from the input to the result."""
+    e = code.e
+    is_few = code.compare("ule", "%count", tiles.most_words(form.size))
+    is_whole = code.compare("eq", code.subtract("%stop", "%start"), "%count")
+    with e.when(e.assign(f"and i1 {is_few}, {is_whole}")):
+        flip = keys.ordered(code.scalar, code.scalar.constant(0, form.key), form.dtype)
+        e.emit(f"call void @sort_few(ptr %from, i64 %count, ptr %to, i{8 * form.size} {flip.name})")
+        e.leave()

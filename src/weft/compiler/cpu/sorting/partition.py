@@ -60,8 +60,8 @@ def _part(form: Form) -> EmittedFunction:
     code = Code()
     e = code.e
     v = Vectors(code, form.size)
-    with e.when(code.compare("ule", "%count", tiles.tiles_of(form.size)[-1] * v.width)):
-        e.emit("call void @few(ptr %from, i64 %count, ptr %to)")
+    with e.when(code.compare("ule", "%count", tiles.most_words(form.size))):
+        e.emit(f"call void @sort_few(ptr %from, i64 %count, ptr %to, {v.element} 0)")
         e.leave()
     with e.when(code.compare("eq", "%depth", 0)):
         _copied_to_target(code, form)
@@ -128,7 +128,7 @@ def _pivot(code: Code, v: Vectors, form: Form) -> str:
     samples = [v.load("%from", code.add(first, code.multiply(fifth, number))) for number in range(SAMPLES)]
     _leave_if_ascending(code, v, form, samples)
     v.store(_median(v, samples), medians, 0)
-    e.emit(f"call void @tile_2(ptr {medians}, i64 {v.width}, ptr {medians})")
+    e.emit(f"call void @tile_2(ptr {medians}, i64 {v.width}, ptr {medians}, {v.element} 0)")
     word = e.load(v.element, code.moved(medians, v.width // 2, v.element))
     return e.assign(f"and {v.element} {word}, {~_index_bits(form)}")
 

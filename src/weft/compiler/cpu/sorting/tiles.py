@@ -32,19 +32,32 @@ def tiles_of(size: int) -> tuple[int, ...]:
 
 
 def functions(form: Form) -> list[EmittedFunction]:
-    """``few``, and the functions that it calls."""
+    """``sort_few``, and the functions that it calls."""
     return [*[_tile(form, rows) for rows in tiles_of(form.size)], _few(form.size)]
 
 
 def _few(size: int) -> EmittedFunction:
-    """Sort at most as many words as the largest tile holds."""
+    """Sort at most as many words as the largest tile holds.
+
+    Where words are integers, bits of ``%flip`` are changed before and changed back afterwards: elements whose keys
+    differ from them in these bits are read and written without a step in between.
+    """
     code = Code()
     v = Vectors(code, size)
     for rows in tiles_of(size):
         with code.e.when(code.compare("ule", "%count", rows * v.width)):
-            code.e.emit(f"call void @tile_{rows}(ptr %from, i64 %count, ptr %to)")
+            code.e.emit(f"call void @tile_{rows}(ptr %from, i64 %count, ptr %to, {v.element} %flip)")
             code.e.leave()
-    return code.finished("few", "ptr %from, i64 %count, ptr %to")
+    return code.finished("sort_few", _parameters(size))
+
+
+def _parameters(size: int) -> str:
+    return f"ptr %from, i64 %count, ptr %to, i{8 * size} %flip"
+
+
+def most_words(size: int) -> int:
+    """How many words of ``size`` bytes ``sort_few`` sorts."""
+    return tiles_of(size)[-1] * vector_bytes(size) // size
 
 
 def _tile(form: Form, count: int) -> EmittedFunction:
@@ -55,6 +68,9 @@ def _tile(form: Form, count: int) -> EmittedFunction:
     present = [v.below(code.subtract("%count", row * v.width)) for row in range(smaller, count)]
     masks: list[str | None] = [None] * smaller + [str(mask.name) for mask in present]
     rows = [v.load("%from", row * v.width, mask) for row, mask in enumerate(masks)]
+    flip = v.L.splat(Value(code.scalar, "%flip", v.dtype))
+    if not form.is_double:
+        rows = [row ^ flip for row in rows]
     for row, inside in enumerate(present, smaller):
         rows[row] = v.L.select(inside, rows[row], v.L.constant(-1, v.dtype))
     rows = [v.turned(row) for row in rows]
@@ -67,8 +83,9 @@ def _tile(form: Form, count: int) -> EmittedFunction:
             rows[row : row + 2] = _merge_lanes(v, rows[row], rows[row + 1], group)
         group *= 2
     for row, value in enumerate(rows):
-        v.store(v.turned(value), "%to", row * v.width, masks[row])
-    return code.finished(f"tile_{count}", "ptr %from, i64 %count, ptr %to")
+        word = v.turned(value)
+        v.store(word if form.is_double else word ^ flip, "%to", row * v.width, masks[row])
+    return code.finished(f"tile_{count}", _parameters(form.size))
 
 
 def _merge_rows(v: Vectors, rows: list[Value], group: int) -> None:

@@ -9,6 +9,7 @@ words is skipped.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from weft import dtypes
@@ -23,20 +24,25 @@ DECLARATION = "declare void @sort_words(ptr, i64, ptr, i64, i64)"
 DIGITS = 256
 
 
+def few_declaration(form: Form) -> str:
+    return f"declare void @sort_few(ptr, i64, ptr, i{8 * form.size})"
+
+
 def provided(form: Form) -> dict[str, int]:
-    """The address of ``sort_words``."""
+    """The addresses of ``sort_words`` and, where words are sorted with vectors, ``sort_few``."""
     words = form if form.is_double else Form(dtypes.uint32 if form.is_wide else form.key, form.carries)
-    return {"sort_words": _address(words)}
+    return _addresses(words)
 
 
 @cache
-def _address(form: Form) -> int:
+def _addresses(form: Form) -> dict[str, int]:
     name = f"sort_words_{form.name}"
-    return loading.load(name, lambda: generate(form), ("sort_words",), title=name)["sort_words"]
+    exported = ("sort_words", "sort_few") if is_fast(form.size) else ("sort_words",)
+    return loading.load(name, lambda: generate(form), exported, title=name)
 
 
 def generate(form: Form, depth: int | None = None) -> str:
-    """The LLVM IR of ``sort_words`` and the functions that it calls.
+    """The LLVM IR of ``sort_words``, ``sort_few`` and the functions that they call.
 
     It depends on the sizes of words and keys, and on whether these are keys of float64.
     Words are parted at most ``depth`` times; None stands for a limit that grows with their count.
@@ -45,7 +51,9 @@ def generate(form: Form, depth: int | None = None) -> str:
         functions = [by_digits(form, "by_digits"), *partition.functions(form, depth)]
     else:
         functions = [by_digits(form, "sort_words", ", i64 %start, i64 %stop")]
-    texts = [text.replace("define internal void @sort_words(", "define void @sort_words(") for _, text in functions]
+    texts = [
+        re.sub(r"define internal void @(sort_words|sort_few)\(", r"define void @\1(", text) for _, text in functions
+    ]
     return module([emitter for emitter, _ in functions], texts)
 
 
