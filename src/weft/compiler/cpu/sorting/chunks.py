@@ -6,7 +6,7 @@ from weft.compiler.codegen import keys
 from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import Form
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction
-from weft.compiler.cpu.sorting import rows, runs, tiles, words
+from weft.compiler.cpu.sorting import choosing, narrowing, rows, runs, tiles, words
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.sort_cuts import NEAR_BYTES
 
@@ -21,6 +21,8 @@ def generate(form: Form, name: str) -> str:
     functions += [_row(form), _step(form, name)]
     if form.mends:
         functions.append(rows.mend(form))
+    if _narrows(form):
+        functions += [choosing.choose_words(form), narrowing.narrow(form)]
     if form.is_wide:
         functions += [runs.differences(form), runs.sort_runs(form)]
     declarations = [words.DECLARATION, *([words.few_declaration(form)] if _are_flipped(form) else [])]
@@ -64,6 +66,8 @@ def _row(form: Form) -> EmittedFunction:
         e.leave()
     if _are_flipped(form):
         _leave_if_few(code, form)
+    if _narrows(form):
+        _leave_if_narrow(code, form, odd)
     if form.is_wide:
         e.emit(f"call void @differences(ptr %from, i64 %count, ptr %from, ptr {odd})")
         differences = e.load("i64", odd)
@@ -78,9 +82,7 @@ def _row(form: Form) -> EmittedFunction:
     else:
         e.emit(f"call void @sort_words(ptr {words}, i64 %count, ptr %b, i64 %start, i64 %stop)")
     e.emit(f"call void @make_results(ptr {code.moved(words, first)}, i64 {width}, ptr %from, ptr %to)")
-    if form.mends:
-        with e.when(code.compare("ne", e.load("i64", odd), 0)):
-            e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
+    _mend(code, form, odd)
     return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
 
 
@@ -98,3 +100,35 @@ def _leave_if_few(code: Code, form: Form) -> None:
         flip = keys.ordered(code.scalar, code.scalar.constant(0, form.key), form.dtype)
         e.emit(f"call void @sort_few(ptr %from, i64 %count, ptr %to, i{8 * form.size} {flip.name})")
         e.leave()
+
+
+def _mend(code: Code, form: Form, odd: str) -> None:
+    if form.mends:
+        with code.e.when(code.compare("ne", code.integer(odd), 0)):
+            code.e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
+
+
+def _narrows(form: Form) -> bool:
+    return not form.carries and is_fast(form.size)
+
+
+def _leave_if_narrow(code: Code, form: Form, odd: str) -> None:
+    """If little of a long row was asked for, sort words around that alone."""
+    e = code.e
+    below, chosen = e.slot("i64"), e.slot("i64")
+    width = code.subtract("%stop", "%start")
+    is_long = code.compare("uge", "%count", narrowing.FEWEST)
+    is_little = code.compare("ule", code.multiply(width, narrowing.LARGEST_PART), "%count")
+    with e.when(e.assign(f"and i1 {is_long}, {is_little}")):
+        e.emit(
+            f"call void @narrow(ptr %from, i64 %count, i64 %start, i64 %stop, ptr %a, ptr {odd}, ptr {below}, "
+            f"ptr {chosen})"
+        )
+        before, count = code.integer(below), code.integer(chosen)
+        start, stop = (code.subtract(index, before) for index in ("%start", "%stop"))
+        with e.when(e.assign(f"and i1 {code.compare('sge', start, 0)}, {code.compare('sle', stop, count)}")):
+            e.emit(f"call void @sort_words(ptr %a, i64 {count}, ptr %b, i64 {start}, i64 {stop})")
+            words = code.moved("%a", code.multiply(start, form.size))
+            e.emit(f"call void @make_results(ptr {words}, i64 {width}, ptr %from, ptr %to)")
+            _mend(code, form, odd)
+            e.leave()
