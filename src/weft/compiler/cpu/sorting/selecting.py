@@ -74,6 +74,11 @@ class _RowBlock:
         code = self.code
         return code.moved(self.counts, code.add(code.multiply(block, RECORD), position), "i64")
 
+    selected: Value
+    """The element at which the row is parted."""
+    repeats = False
+    """Whether all elements of the second group are the selected one."""
+
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         """Which elements are in the first group, and which in the second one."""
         raise NotImplementedError
@@ -83,6 +88,7 @@ class _PartedBlock(_RowBlock):
     def __init__(self, form: Form, code: Code, unit: str) -> None:
         super().__init__(form, code, unit)
         self.selected = read(code.scalar, form.key, code.memory(SELECTED), self.row)
+        self.repeats = not (form.indices or form.dtype.is_floating or form.dtype.is_complex)
 
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         key = keys.equal(L, raw, self.form.dtype)
@@ -159,23 +165,37 @@ def _result(block: _RowBlock, L: Lanes, raw: Value, start: str) -> Value:
 def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     code, e, form = block.code, block.code.e, block.form
     v = Vectors(code, form.result.size)
+    counts = [code.integer(block.count_of(block.number, group)) for group in (FIRST, SECOND)]
+    counts.append(code.subtract(code.subtract(block.count, counts[0]), counts[1]))
+    stops = [code.add(code.integer(end), count) for end, count in zip(ends, counts, strict=True)]
 
-    def put(result: Value, lanes: Value, end: str) -> None:
-        index, found = code.integer(end), lane_count(code, v.L, lanes)
-        v.store(v.together(result, lanes), block.target, index, str(v.below(found).name))
-        code.keep(code.add(index, found), end)
+    def put(result: Value, lanes: Value, group: int) -> None:
+        """Whole vectors take less time to store than chosen lanes; what is behind the group is written afterwards."""
+        index, found = code.integer(ends[group]), lane_count(code, v.L, lanes)
+        moved = v.together(result, lanes)
+        fits = code.compare("sle", code.add(index, v.width), stops[group])
+        with e.when(fits):
+            v.store(moved, block.target, index)
+        with e.when(code.negated(fits)):
+            v.store(moved, block.target, index, str(v.below(found).name))
+        code.keep(code.add(index, found), ends[group])
 
     def write_vector(start: str, inside: Value | None) -> None:
         raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
         result = _result(block, v.L, raw, start)
         first, second = block.groups(v.L, raw)
         groups = [group if inside is None else group & inside for group in (first, second, ~(first | second))]
-        put(result, groups[0], ends[0])
-        put(result, groups[2], ends[2])
-        with e.when(v.L.any_lane(groups[1])):  # the second group is mostly empty
-            put(result, groups[1], ends[1])
+        put(result, groups[0], 0)
+        put(result, groups[2], 2)
+        if not block.repeats:
+            with e.when(v.L.any_lane(groups[1])):  # the second group is mostly empty
+                put(result, groups[1], 1)
 
     v.each(block.count, write_vector)
+    if block.repeats:
+        with e.loop(code.integer(ends[1]), stops[1], v.width) as index:
+            value = v.L.splat(block.selected)
+            v.store(value, block.target, index, str(v.below(code.subtract(stops[1], index)).name))
 
 
 def _write_each(block: _RowBlock, ends: list[str]) -> None:
