@@ -1,16 +1,16 @@
 """Sorts words in memory that fits a cache. There is a function for each size of words, and all ways to sort rows call
 it.
 
-The range from ``%start`` to ``%stop`` of the sorted words is wanted; the order of the others is undefined. Words are
-parted (`partition`), or sorted digit by digit, from the last digit of the key to the first. A digit is a byte. Words
-are distributed by a digit in their order, so that words with equal digits keep it. A digit that is the same in all
-words is skipped.
+The range from ``%start`` to ``%stop`` of the sorted words is wanted; the order of the others is undefined. Bytes are
+sorted by counting how often each value occurs. Other words are parted (`partition`), or sorted digit by digit, from the
+last digit of the key to the first. A digit is a byte. Words are distributed by a digit in their order, so that words
+with equal digits keep it. A digit that is the same in all words is skipped.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, reduce
 
 from weft import dtypes
 from weft.compiler.codegen import loading
@@ -22,6 +22,8 @@ from weft.compiler.cpu.sorting.vectors import is_fast
 
 DECLARATION = "declare void @sort_words(ptr, i64, ptr, i64, i64)"
 DIGITS = 256
+TABLES = 4
+"""The number of tables in which bytes are counted."""
 
 
 def few_declaration(form: Form) -> str:
@@ -50,7 +52,8 @@ def generate(form: Form, depth: int | None = None) -> str:
     if is_fast(form.size):
         functions = [by_digits(form, "by_digits"), *partition.functions(form, depth)]
     else:
-        functions = [by_digits(form, "sort_words", ", i64 %start, i64 %stop")]
+        sort = by_counting if form.size == 1 else by_digits
+        functions = [sort(form, "sort_words", ", i64 %start, i64 %stop")]
     texts = [
         re.sub(r"define internal void @(sort_words|sort_few)\(", r"define void @\1(", text) for _, text in functions
     ]
@@ -83,6 +86,44 @@ def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
             e.store("ptr", source, there)
     with e.when(e.assign(f"icmp ne ptr {e.load('ptr', here)}, %a")):
         code.copied("%b", "%a", code.multiply("%count", form.size))
+    return code.finished(name, f"ptr %a, i64 %count, ptr %b{window}")
+
+
+def by_counting(form: Form, name: str, window: str) -> EmittedFunction:
+    """Write the range of the sorted bytes that is wanted.
+
+    Neighbouring bytes are counted in different tables: in one table, counting equal bytes would wait for the count
+    before.
+    """
+    code = Code()
+    e = code.e
+    counts = e.slot(f"[{TABLES * DIGITS} x i32], align 64")
+    code.cleared(counts, TABLES * DIGITS)
+    whole = e.assign(f"and i64 %count, {-TABLES}")
+
+    def count(index: str, table: int) -> None:
+        key = read(code.scalar, form.key, "%a", index)
+        count_digit(code, counts, table, digit_of(code, form, key.name, 0))
+
+    with e.loop("0", whole, TABLES) as index:
+        for table in range(TABLES):
+            count(code.add(index, table), table)
+    with e.loop(whole, "%count") as index:
+        count(index, 0)
+    behind = e.slot("i64")
+    code.keep("0", behind)
+    with e.loop("0", str(DIGITS)) as value:
+        found = [
+            code.integer(code.moved(counts, code.add(value, table * DIGITS), "i32"), "i32") for table in range(TABLES)
+        ]
+        begin = e.load("i64", behind)
+        end = reduce(code.add, found, begin)
+        code.keep(end, behind)
+        first, last = code.larger(begin, "%start"), code.smaller(end, "%stop")
+        with e.when(code.compare("slt", first, last)):
+            byte = e.assign(f"trunc i64 {value} to i8")
+            count_ = code.subtract(last, first)
+            e.emit(f"call void @llvm.memset.p0.i64(ptr {code.moved('%a', first)}, i8 {byte}, i64 {count_}, i1 false)")
     return code.finished(name, f"ptr %a, i64 %count, ptr %b{window}")
 
 
