@@ -107,6 +107,7 @@ REFUSED: dict[str, tuple[io.BytesIO, str]] = {
     "huge step": (_program([["slice", [0], [[0, 0], [2, 2], [1, 2**63]]]], [1]), "out of range"),
     "padding": (_program([["constant", [], [0, F32]], ["pad", [0, 1], [[-1, 0], [0, 0]]]], [2]), "out of range"),
     "iota": (_program([["iota", [], [[3], 1, F32]]], [1]), "no axis of 1"),
+    "causal mask": (_program([["causal_mask", [], [[3]]]], [1]), "no axes of queries and keys"),
     "gather": (_program([["gather", [0, 1], [[0], [3, 3], "nearest"]]], [2], MATRIX_AND_INDICES), "slices of extent 3"),
     "gather's word": (_program([["gather", [0, 1], [[0], [1, 3], "x"]]], [2], MATRIX_AND_INDICES), "'x'"),
     "scatter's mode": (

@@ -78,6 +78,7 @@ INTERNAL = {
     "assembled": "Made of rotated arrays when they are planned; see test_rotations.py.",
     "adjugate_of": "The derivative of det; its values are compared with cofactors in test_linalg.py.",
     "attention_gradients": "The derivative of attention, which is compared with that of plain operations.",
+    "causal_mask": "Made of attention when it is planned, and in its derivatives, which test_attention.py compares.",
     "bounded_score": "Made of attention when it is planned for a GPU; see test_cudnn.py.",
     "clamp_index": "Scalar code inside gather, never a node that a user's program makes.",
     "copy": "Put in by the planner where two results would share memory.",

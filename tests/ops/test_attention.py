@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+import weft.primitives as p
 from tests.checks import assert_same_bits
+from weft.graph.node import reachable
 from weft.runtime import executor
 
 attention = mx.fast.scaled_dot_product_attention
@@ -93,6 +95,36 @@ def test_scores_are_never_in_memory_as_a_whole(rng: np.random.Generator) -> None
         mx.eval(compiled(q, k, v))
         assert mx.get_peak_memory() - before < whole / 2
     executor.set_thread_count(threads)
+
+
+@pytest.mark.parametrize(("mask", "part", "part_with_gradients"), [(None, 16, 12), ("causal", 16, 5)])
+def test_long_sequences_need_a_small_part_of_the_scores(mask: str | None, part: int, part_with_gradients: int) -> None:
+    """And nothing of what a causal mask would be."""
+    q = mx.zeros((1, 1, 16384, 4))
+
+    def attend(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+        return attention(q, k, v, scale=0.3, mask=mask)
+
+    gradients = mx.grad(lambda *x: mx.sum(mx.square(attend(*x))), argnums=(0, 1, 2))
+    for function, smaller in ((attend, part), (gradients, part_with_gradients)):
+        explained = mx.compile(function).explain(q, q, q)
+        assert explained.temporary_bytes < 4 * 16384**2 / smaller
+        assert explained.argument_bytes < 4 * q.nbytes
+
+
+@pytest.mark.parametrize(("queries", "keys", "mask"), [(300, 290, "causal"), (290, 300, "causal"), (300, 290, None)])
+def test_blocks_may_be_divided(queries: int, keys: int, mask: str | None, rng: np.random.Generator) -> None:
+    """As those of long sequences are: here they have hardly any bytes, so that parts have as few queries as may be."""
+    q, k, v = arrays(rng, (1, 4, queries, 4), (1, 2, keys, 4), (1, 2, keys, 4))
+
+    def loss(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
+        return mx.sum(mx.square(attention(q, k, v, scale=0.3, mask=mask)))
+
+    made = reachable([x.node for x in mx.grad(loss, argnums=(0, 1, 2))(q, k, v)])
+    for primitive in (p.attention, p.attention_gradients):
+        (node,) = [node for node in made if node.primitive is primitive]
+        for x, y in zip(primitive.in_blocks(node, 16), primitive.in_blocks(node, 1 << 30), strict=True):
+            np.testing.assert_allclose(np.array(p.wrap(x)), np.array(p.wrap(y)), rtol=1e-4, atol=1e-5)
 
 
 def test_without_keys_there_is_nothing() -> None:

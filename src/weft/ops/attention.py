@@ -117,7 +117,7 @@ def _masks(mask: Any, shape: Shape, groups: AnyExtent, dtype: Dtype, wide: Dtype
     if isinstance(mask, str):
         if mask != "causal":
             raise ValueError(f"[{_NAME}] mask must be None, 'causal' or an array; got {mask!r}.")
-        return [p.expand(_causal(*shape[2:]), axes=(0, 1, 2)), lowest], "causal"
+        return [lowest], "causal"
     found = array_argument(_NAME, mask, "mask")
     try:
         fits = agree(broadcasted_shape(_NAME, (found.node.shape, shape)), shape)
@@ -159,9 +159,3 @@ def _check_dtype(word: str, x: Array, dtype: Dtype) -> None:
         raise ValueError(
             f"[{_NAME}] {word} of {x.node.dtype.name} would change the dtype of the result, {dtype.name}. Convert it."
         )
-
-
-def _causal(queries: AnyExtent, keys: AnyExtent) -> Array:
-    """Which keys each query sees."""
-    query, key = (p.iota(shape=(queries, keys), axis=axis, dtype=dtypes.int32) for axis in (0, 1))
-    return p.less_equal(key, query + extent_constant(keys - queries, dtypes.int32))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import weft.primitives as p
@@ -12,19 +12,24 @@ from weft.dtypes import Dtype
 from weft.graph.extents import agree, identical, values_of
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, is_constant, plus
+from weft.primitives.indexing import Indexed
 from weft.primitives.products import matrix_transpose
 from weft.primitives.structure import Several
-from weft.primitives.untrusted import check_inputs, check_word, require
+from weft.primitives.untrusted import check_inputs, check_numbers, check_word, require
+from weft.runtime.devices import current_stream
 
-__all__ = ["attention", "attention_gradients", "bounded_score"]
+__all__ = ["attention", "attention_gradients", "bounded_score", "causal_mask"]
 
-MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 2}
-"""How scores are masked, and how many inputs the mask takes: one that is added to the scores; or two, which keys are
-seen and the score of the other keys. With "causal", query i sees the keys up to i + S - T."""
+MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 1}
+"""How scores are masked, and how many inputs the mask takes: one that is added to the scores; two, which keys are seen
+and the score of the other keys; or that score alone. With "causal", query i sees the keys up to i + S - T."""
 
 BLOCK_BYTES = 1 << 20
 """Scores of a head are computed in blocks of queries of about this many bytes."""
 MOST_BLOCKS = 16
+LARGEST_BLOCK = 16
+"""A block that has more than this many times `BLOCK_BYTES` is divided into parts, which all see the keys of the block:
+their sums for keys have one shape, and are added up in place."""
 CAUSAL_BLOCKS = 4
 """Causal attention is cut into at least this many blocks, each of which leaves out the keys that none of its queries
 sees."""
@@ -219,14 +224,16 @@ def _times(x: Array, scale: Array) -> Array:
 def _masking(more: Sequence[Any], mask: str, sinks: bool) -> tuple[Any, Any, Any]:
     """The mask, the score of hidden keys, and the sinks, from the inputs that follow the scale."""
     count = MASKS[mask]
-    return more[0] if count else None, more[1] if count == 2 else None, more[count] if sinks else None
+    given = more[0] if mask in ("added", "hidden") else None
+    return given, more[count - 1] if mask in ("hidden", "causal") else None, more[count] if sinks else None
 
 
 def _inputs_of(inputs: Sequence[Array], mask: str, sinks: bool) -> _Inputs:
     q, k, v, scale, *more = inputs
     dtype = q.node.dtype
     q, k, v = (_in(_wide(dtype), x) for x in (q, k, v))
-    return _Inputs(_times(q, scale), k, v, scale, *_masking(more, mask, sinks), dtype)
+    found = _Inputs(_times(q, scale), k, v, scale, *_masking(more, mask, sinks), dtype)
+    return found._replace(mask=causal_mask(shape=(1, 1, 1, *found.shape[_QUERIES:]))) if mask == "causal" else found
 
 
 def few_queries(inputs: Sequence[Array], mask: str, sinks: bool, multiply: Callable[[Array, Array], Array]) -> Array:
@@ -271,6 +278,34 @@ def _example(x: Array, axis: int | None) -> Shape:
     return shape if axis is None else (*shape[:axis], *shape[axis + 1 :])
 
 
+class CausalMask(Indexed):
+    """Which keys, on the last axis of ``shape``, each query on the axis before sees. It is nowhere in memory: elements
+    are computed where they are used."""
+
+    name = "causal_mask"
+    parameters = ("shape",)
+    is_counted = True
+
+    def __call__(self, *operands: Any, **params: Any) -> Array:
+        return wrap(Node(self, (), (params["shape"],), params["shape"], dtypes.bool_, current_stream()))
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        return params["shape"], dtypes.bool_
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 0)
+        check_numbers(params["shape"])
+        require(len(params["shape"]) >= 2, "it has no axes of queries and keys")
+
+    @staticmethod
+    def element(k: Any, index: Sequence[Any], node: Node) -> Any:
+        queries, keys = node.shape[-2:]
+        terms = index[-1], k.shift(index[-2], keys - queries)
+        # Vectors of int32 are half as long.
+        key, last = [k.apply(p.cast, k.index_value(term), dtype=dtypes.int32) for term in terms]
+        return k.apply(p.less_equal, key, last)
+
+
 class Attention(Primitive):
     """``softmax(scale * q @ k.T + mask) @ v`` for each head; sinks add to the sums of the softmax only.
 
@@ -299,10 +334,10 @@ class Attention(Primitive):
         q, k, _, scale, *more = inputs
         wide = _wide(q.dtype)
         require(scale.dtype is wide and scale.ndim == 0, "its scale is no number in which it is computed")
-        kinds = {"none": [], "added": [wide]}.get(mask, [dtypes.bool_, wide]) + [wide] * sinks
+        kinds = {"none": [], "hidden": [dtypes.bool_, wide]}.get(mask, [wide]) + [wide] * sinks
         shape = values_of((*q.shape[:4], k.shape[2]))
         for number, (node, dtype) in enumerate(zip(more, kinds, strict=True)):
-            rank = 0 if number == 1 and MASKS[mask] == 2 else 5
+            rank = 0 if number == {"causal": 0, "hidden": 1}.get(mask) else 5
             spreads = all(n in (1, m) for n, m in zip(values_of(node.shape), shape, strict=False))
             require(node.dtype is dtype and node.ndim == rank and spreads, "its mask or sinks do not fit scores")
 
@@ -465,8 +500,9 @@ def _added(parts: Sequence[Array]) -> Array:
     return total
 
 
-def _added_by_keys(parts: Sequence[Array]) -> Array:
+def _added_by_keys(found: Sequence[Array]) -> Array:
     """The sum over blocks for keys, of which each block has only those that it sees."""
+    parts = [_added(list(same)) for _, same in groupby(found, key=lambda part: part.node.shape[2])]
     ends: list[int] = []
     for part in sorted(parts, key=lambda part: part.node.shape[2]):
         if not ends or part.node.shape[2] != ends[-1]:
@@ -485,17 +521,23 @@ def _blocks_of(shape: Shape, size: int, causal: bool, most: int) -> list[tuple[i
     wanted = -(-groups * queries * keys * size // most)
     wanted = min(max(wanted, CAUSAL_BLOCKS if causal else 1), MOST_BLOCKS, max(1, queries // FEWEST_ROWS))
     rows = -(-queries // (wanted * WHOLE_ROWS)) * WHOLE_ROWS
+    limit = LARGEST_BLOCK * most // (groups * size)
     found: list[tuple[int, int, int]] = []
     start = 0
     while start < queries or not found:
         stop = min(start + rows, queries)
         # A query that sees no key gives all keys the same weight.
         seen = stop + keys - queries if causal and start + keys >= queries else keys
+        few = rows if rows * seen <= limit else max(limit // seen // WHOLE_ROWS * WHOLE_ROWS, FEWEST_ROWS)
+        while start < stop - few:
+            found.append((start, start + few, seen))
+            start = start + few
         found.append((start, stop, seen))
-        start = start + rows
+        start = stop
     return found
 
 
+causal_mask = CausalMask()
 attention = Attention()
 attention_gradients = AttentionGradients()
 bounded_score = Elementwise(
