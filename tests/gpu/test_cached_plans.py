@@ -23,7 +23,6 @@ from weft.runtime.cuda.code import CudaCode
 from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Library
 from weft.runtime.cuda.cudnn.plans import CudnnCall
-from weft.runtime.cuda.engine import CudaEngine
 from weft.runtime.cuda.shared_libraries import CUDNN
 from weft.runtime.cuda.solvers import calls
 from weft.runtime.disk_cache import DiskCache
@@ -129,33 +128,83 @@ def test_a_library_that_was_missing_is_a_part_of_the_key(monkeypatch: pytest.Mon
     assert new_target().cache_key != before
 
 
-def test_what_libraries_need_is_made_ready(library: FakeCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the next process of the same program, before it has a plan."""
-    disk = DiskCache(str(tmp_path))
-    monkeypatch.setattr(loading, "disk_of_plans", lambda: disk)
-    monkeypatch.setattr(head_start, "_name_of_program", lambda: "module program")
+class Processes:
+    """Processes of one program, one after the other, on one card. What the last one asks cuBLASLt for is
+    ``rehearsed``, and the kernels that it has on the card are ``loaded``."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.disk = DiskCache(str(tmp_path))
+        monkeypatch.setattr(loading, "disk_of_plans", lambda: self.disk)
+        monkeypatch.setattr(head_start, "_name_of_program", lambda: "module program")
+        self.rehearsed: list[cublas.MatmulProblem] = []
+
+        def queued(call: cublas.ProductCall, addresses: object, queue: object) -> list[Any]:
+            self.rehearsed.append(call.problem)
+            return []
+
+        monkeypatch.setattr(cublas.ProductCall, "queued", queued)
+        self.engine: Any = engine_of(mx.Device(mx.gpu))
+        self.loaded: list[CudaCode] = []
+        monkeypatch.setattr(self.engine, "load", self.loaded.append)
+
+    def new(self) -> CudaTarget:
+        """The target of the next one, which is ready for what the last one needed."""
+        self.engine.for_libraries().clear()
+        self.loaded.clear()
+        self.rehearsed.clear()
+        target = new_target()
+        for begin in (target.card_will_be_used, target.card_is_used):
+            begin()
+            while any(thread.name.startswith("weft head start") for thread in threading.enumerate()):
+                pass
+        return target
+
+
+@pytest.fixture
+def processes(library: FakeCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    return Processes(tmp_path, monkeypatch)
+
+
+def test_what_a_program_needed_is_made_ready(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next process of the same program, before it asks for a plan: the plan, its kernels, and what libraries
+    take to begin."""
     entries, outputs = program()
-    engine = engine_of(mx.Device(mx.gpu))
-    assert isinstance(engine, CudaEngine)
-    target = new_target()
-    parts = parts_of(entries, outputs, target, engine)
-    assert plan_data.to_bytes(parts, target) is not None
+    target = processes.new()
+    parts = parts_of(entries, outputs, target, processes.engine)
+    cached_plans.keep(entries, outputs, target, parts)
     works = {step.code.work for step in parts.steps if isinstance(step.code, CudnnCall)}
-    engine.for_libraries().clear()
-    asked: list[int] = []
+    problems = {step.code.problem for step in parts.steps if isinstance(step.code, cublas.ProductCall)}
+    kernels = {step.code.ptx for step in parts.steps if isinstance(step.code, CudaCode)}
+    target = processes.new()
+    assert set(processes.engine.for_libraries()[CUDNN]._found) == works != set()
+    assert set(processes.rehearsed) == problems != set()
+    assert {code.ptx for code in processes.loaded} == kernels != set()
+    monkeypatch.setattr(plan_data, "from_bytes", lambda *given: pytest.fail("the plan is ready"))
+    ready = cached_plans.found(entries, outputs, target)
+    assert ready is not None
+    assert facts(ready) == facts(parts)
 
-    def missing() -> str:
-        asked.append(threading.get_ident())
-        return ""
 
-    monkeypatch.setattr(cublas, "missing", missing)
-    prepared: list[cublas.MatmulProblem] = []
-    monkeypatch.setattr(cublas, "prepare", lambda call, queue: prepared.append(call.problem))
-    new_target().head_start.make()
-    while any(thread.name.startswith("weft head start") for thread in threading.enumerate()):
-        pass
-    assert set(engine.for_libraries()[CUDNN]._found) == works != set()
-    assert asked
-    assert threading.get_ident() not in asked
-    assert len(prepared) == 1
-    assert prepared[0] in [step.code.problem for step in parts.steps if isinstance(step.code, cublas.ProductCall)]
+def test_a_plan_that_is_ready_is_given_once(processes: Processes) -> None:
+    """A plan is changed by who has it, perhaps; the second one is read from disk."""
+    entries, outputs = program()
+    target = processes.new()
+    cached_plans.keep(entries, outputs, target, parts_of(entries, outputs, target, processes.engine))
+    target = processes.new()
+    one, two = [cached_plans.found(entries, outputs, target) for _ in range(2)]
+    assert one is not None
+    assert two is not None
+    assert one is not two
+    assert facts(one) == facts(two)
+
+
+def test_what_cannot_be_captured_does_no_harm(
+    processes: Processes, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, outputs = program()
+    target = processes.new()
+    cached_plans.keep(entries, outputs, target, parts_of(entries, outputs, target, processes.engine))
+    monkeypatch.setattr(driver, "captured", lambda actions, stream: 0)
+    target = processes.new()
+    assert processes.rehearsed
+    assert cached_plans.found(entries, outputs, target) is not None

@@ -16,7 +16,7 @@ import weft.core as mx
 from tests.gpu.fake_driver import FakeDriver
 from weft.compiler.codegen import loading
 from weft.compiler.cuda import head_start
-from weft.compiler.cuda.head_start import HeadStart, NeededLibrary
+from weft.compiler.cuda.head_start import HeadStart, KindOfNeed
 from weft.errors import EvaluationError
 from weft.runtime.cuda import shared_libraries
 from weft.runtime.cuda.engine import CudaEngine
@@ -42,18 +42,23 @@ class Process:
     """Needs of one process, and what was made ready in it."""
 
     def __init__(self, fails: str = "", target: str = "cuda sm_90") -> None:
-        self.loaded: list[str] = []
+        self.begun: list[str] = []
         self.made: list[str] = []
         self.fails = fails
-        self.start = HeadStart(target, {name: self._library(name) for name in ("one", "two")})
+        self.start = HeadStart(target, {name: self._kind(name) for name in ("one", "two")})
         for _ in range(2):
-            self.start.load()
+            self.start.begin()
         wait()
         self.start.make()
         wait()
 
-    def _library(self, name: str) -> NeededLibrary:
-        return NeededLibrary(partial(self.loaded.append, name), self._make)
+    def _kind(self, name: str) -> KindOfNeed:
+        return KindOfNeed(partial(self._begin, name), self._make)
+
+    def _begin(self, name: str) -> None:
+        if name == self.fails:
+            raise OSError("there is no such library any more")
+        self.begun.append(name)
 
     def _make(self, need: str) -> None:
         if need == self.fails:
@@ -61,26 +66,26 @@ class Process:
         self.made.append(need)
 
     def needs(self, *needs: str) -> Process:
-        for need in needs:
-            self.start.note("one", need)
+        self.start.note([("one", need) for need in needs])
         return self
 
 
 def test_what_was_needed_is_made_ready(disk: DiskCache) -> None:
     first = Process().needs("product", "attention", "product")
-    assert (first.loaded, first.made) == ([], [])
+    assert (first.begun, first.made) == ([], [])
     second = Process()
-    assert (second.loaded, second.made) == (["one"], ["product", "attention"])
+    assert (second.begun, second.made) == (["one"], ["product", "attention"])
     assert Process(target="cuda sm_80").made == []
     assert Process(fails="product").made == ["attention"]
+    assert Process(fails="one").made == ["product", "attention"]
 
 
-def test_needs_of_two_libraries(disk: DiskCache) -> None:
+def test_needs_of_two_kinds(disk: DiskCache) -> None:
     first = Process()
-    first.start.note("two", "attention")
-    first.start.note("one", "product")
+    first.start.note([("two", "attention")])
+    first.start.note([("one", "product")])
     second = Process()
-    assert sorted(second.loaded) == ["one", "two"]
+    assert sorted(second.begun) == ["one", "two"]
     assert sorted(second.made) == ["attention", "product"]
 
 
@@ -107,7 +112,7 @@ def test_without_threads(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_there_is_a_limit(disk: DiskCache) -> None:
     Process().needs(*[str(number) for number in range(100)])
-    assert Process().made == [str(number) for number in range(32)]
+    assert Process().made == [str(number) for number in range(64)]
 
 
 def test_a_program_without_a_name(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:

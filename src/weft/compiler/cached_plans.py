@@ -25,8 +25,15 @@ FEWEST_ENTRIES = 32
 def found(entries: Sequence[Entry], outputs: Sequence[int], target: Target) -> Unsealed | None:
     """The parts of the plan of a program, from disk; None if they are not there."""
     disk, key = key_of(entries, outputs, target)
-    content = None if key is None or disk is None else disk.get(key)
-    return None if content is None else plan_data.from_bytes(content, target)
+    if disk is None or key is None:
+        return None
+    parts: Unsealed | None = target.ready_plan(key)
+    if parts is None:
+        content = disk.get(key)
+        parts = None if content is None else plan_data.from_bytes(content, target)
+    if parts is not None:
+        target.note_plan(key, parts)
+    return parts
 
 
 def keep(entries: Sequence[Entry], outputs: Sequence[int], target: Target, parts: Unsealed) -> None:
@@ -37,6 +44,7 @@ def keep(entries: Sequence[Entry], outputs: Sequence[int], target: Target, parts
     content = plan_data.to_bytes(parts, target)
     if content is not None:
         disk.put(key, content)
+        target.note_plan(key, parts)
 
 
 def check(parts: Unsealed, target: Target) -> None:

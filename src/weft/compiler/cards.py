@@ -24,8 +24,8 @@ def _engines() -> list[Any]:
             engine.target = CudaTarget(engine.architecture)
             engine.target.stand_in = host.target
             engine.target.machine = engine
-            engine.when_expected = engine.target.head_start.load
-            engine.when_started = engine.target.head_start.make
+            engine.when_expected = engine.target.card_will_be_used
+            engine.when_started = engine.target.card_is_used
     return found
 
 

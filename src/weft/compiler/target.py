@@ -142,6 +142,13 @@ class Target(ABC):
         """Where steps of routines are found: its own kind, and that of its stand-in."""
         return (self.kind,) if self.stand_in is None else (self.kind, *self.stand_in.kinds)
 
+    def note_plan(self, key: bytes, parts: Any) -> None:  # noqa: B027  # not abstract: most have nothing to do
+        """Record that a plan is used, which has this key on disk."""
+
+    def ready_plan(self, key: bytes) -> Any:
+        """What a plan with this key on disk is made of, if that was read in advance. It is given once."""
+        return None
+
     def attached_schedule(self, launch: Launch) -> Schedule | None:
         """How a launch is done whose kernel is attached to a step: its units are rows. None if it has to be a step of
         its own."""

@@ -14,11 +14,9 @@ from typing import Any
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.loading import CachedText
-from weft.compiler.cuda.head_start import HeadStart, NeededLibrary
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas, shared_libraries
 from weft.runtime.cuda.code import CopyPlaces, CudaCode
-from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
 from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, Note, plans_of
 from weft.runtime.steps import OnHost, Touched
@@ -50,15 +48,6 @@ class CodeDescriptions:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._kernels: dict[tuple[Any, ...], CudaCode] = {}
-        self.head_start = HeadStart(
-            target.key,
-            {
-                _PRODUCT: NeededLibrary(cublas.missing, self._begin_products),
-                _CUDNN: NeededLibrary(plans.missing, lambda need: self._scratch_for(_work_in(need))),
-            },
-        )
-        self._knows_product = False
-        """Whether a product was noted. The first product in a process is slow, so one is enough."""
 
     @property
     def key(self) -> str:
@@ -81,18 +70,15 @@ class CodeDescriptions:
             inside = None if self._target.stand_in is None else self._target.stand_in.code_description(code.code)
             return None if inside is None else [_ON_HOST, inside, code.touched]
         if isinstance(code, cublas.ProductCall):
-            data = _as_data(code)
-            self._note_product(data)
-            return [_PRODUCT, data]
-        scratch = self._scratch_for(code.work) if isinstance(code, CudnnCall) else None
+            return [_PRODUCT, _as_data(code)]
+        scratch = self.scratch_for(code.work) if isinstance(code, CudnnCall) else None
         if scratch is None:
             return None
-        self.head_start.note(_CUDNN, _text_of(code.work))
         return [
             _CUDNN,
             code.title,
             _as_data(code.places),
-            _text_of(code.work),
+            work_as_text(code.work),
             code.sizes,
             _as_data(code.offsets),
             scratch,
@@ -108,25 +94,12 @@ class CodeDescriptions:
             code = None if self._target.stand_in is None else self._target.stand_in.described_code(inside)
             return None if code is None else OnHost(code, tuple([Touched(*one) for one in touched]))
         if kind == _PRODUCT:
-            self._note_product(rest[0])
             return None if cublas.missing() else _from_data(rest[0])
         title, places, text, sizes, offsets, scratch = rest
-        self.head_start.note(_CUDNN, text)
-        work = _work_in(text)
-        if self._scratch_for(work) != scratch:
+        work = work_in(text)
+        if self.scratch_for(work) != scratch:
             return None
         return CudnnCall(title, _from_data(places), work, tuple(sizes), _from_data(offsets))
-
-    def _note_product(self, data: Any) -> None:
-        if not self._knows_product:
-            self._knows_product = True
-            self.head_start.note(_PRODUCT, json.dumps(data))
-
-    def _begin_products(self, need: str) -> None:
-        """Let cuBLASLt choose how it computes a product, which takes long the first time."""
-        machine = self._target.machine
-        if machine is not None and not cublas.missing():
-            cublas.prepare(_from_data(json.loads(need)), machine.entered().queues[0])
 
     def _kernel(self, facts: tuple[Any, ...]) -> CudaCode | None:
         found = self._kernels.get(facts)
@@ -138,7 +111,7 @@ class CodeDescriptions:
                 found = self._kernels.setdefault(facts, made)
         return found
 
-    def _scratch_for(self, work: CudnnWork) -> int | None:
+    def scratch_for(self, work: CudnnWork) -> int | None:
         """The scratch memory that cuDNN needs for a work; None if it cannot do it."""
         known = plans_of(self._target.machine)
         plan = None if known is None else known.of(work)
@@ -153,13 +126,26 @@ def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
     return facts if code.copied is None else (*facts, *code.copied.flat)
 
 
+def problem_as_text(problem: cublas.MatmulProblem) -> str:
+    """What `problem_in` reads."""
+    return json.dumps(_as_data(problem), separators=(",", ":"))
+
+
+def problem_in(text: str) -> cublas.MatmulProblem:
+    """The products that a text stands for."""
+    found: cublas.MatmulProblem = _from_data(json.loads(text))
+    return found
+
+
 @lru_cache(_WORKS)
-def _text_of(work: CudnnWork) -> str:
+def work_as_text(work: CudnnWork) -> str:
+    """What `work_in` reads."""
     return json.dumps(_as_data(work), separators=(",", ":"))
 
 
 @lru_cache(_WORKS)
-def _work_in(text: str) -> CudnnWork:
+def work_in(text: str) -> CudnnWork:
+    """What cuDNN is asked for by a text."""
     found: CudnnWork = _from_data(json.loads(text))
     return found
 

@@ -1,6 +1,6 @@
-"""Prepares, on threads while a program starts, what it needed of NVIDIA's libraries the last time it ran.
+"""Prepares, on threads while a program starts, what it needed the last time it ran.
 
-Loading cuBLASLt and cuDNN, initialising cuBLASLt, and letting cuDNN choose how it computes take some tenths of a second
+Initialising a card, loading NVIDIA's libraries, and letting them choose how they compute take some tenths of a second
 of native code. Meanwhile the process can make arrays and trace functions. What a program needed is on disk, under its
 name. It is a hint: what is not prepared is made when it is needed, and errors are raised there.
 """
@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -21,60 +21,67 @@ from weft.compiler.codegen import loading
 from weft.errors import EvaluationError
 from weft.runtime.disk_cache import DiskCache
 
-_MOST = 32
+_MOST = 64
 """The most needs that are cached for a program."""
 
+Need = tuple[str, str]
+"""Its kind, and what is needed as a text."""
 
-class NeededLibrary(NamedTuple):
-    """How a library is prepared: ``load`` loads it and, once the card is used, ``make`` makes each need."""
 
-    load: Callable[[], object]
+class KindOfNeed(NamedTuple):
+    """How needs of a kind are prepared: ``begin`` is called if there are any, before the card is used, and ``make`` for
+    each need, once it is in use."""
+
+    begin: Callable[[], object]
     make: Callable[[str], object]
 
 
 class HeadStart:
-    """Records what is needed of ``libraries``, as texts, and prepares what the program needed last time, with a thread
-    for each library."""
+    """Records what is needed, as texts, and prepares what the program needed last time, with a thread for each kind."""
 
-    def __init__(self, target: str, libraries: dict[str, NeededLibrary]) -> None:
-        self._target, self._libraries = target, libraries
+    def __init__(self, target: str, kinds: dict[str, KindOfNeed]) -> None:
+        self._target, self._kinds = target, kinds
         self._expected: dict[str, list[str]] = {}
         self._noted: dict[str, list[str]] = {}
-        self._is_loading = False
+        self._has_begun = False
 
-    def note(self, library: str, need: str) -> None:
-        """Record a need. If it was not known from last time, all needs are cached for the next process."""
-        noted = self._noted.setdefault(library, [])
-        if need in noted or sum(map(len, self._noted.values())) >= _MOST:
-            return
-        noted.append(need)
-        disk, key = self._place()
-        if need not in self._expected.get(library, ()) and disk is not None and key is not None:
-            disk.put(key, json.dumps(self._noted).encode())
+    def note(self, needs: Iterable[Need]) -> None:
+        """Record needs. If one of them was not known from last time, all needs are cached for the next process."""
+        is_new = False
+        for kind, need in needs:
+            noted = self._noted.setdefault(kind, [])
+            if need not in noted and sum(map(len, self._noted.values())) < _MOST:
+                noted.append(need)
+                is_new = is_new or need not in self._expected.get(kind, ())
+        if is_new:
+            disk, key = self._place()
+            if disk is not None and key is not None:
+                disk.put(key, json.dumps(self._noted).encode())
 
-    def load(self) -> None:
-        """Begin to load libraries, unless that was done: the card is going to be used."""
-        if not self._is_loading:
-            self._is_loading = True
-            _on_a_thread(self._load_all)
+    def begin(self) -> None:
+        """Call ``begin`` for the kinds that are needed, unless that was done: the card is going to be used."""
+        if not self._has_begun:
+            self._has_begun = True
+            for kind in self._kinds:
+                _on_a_thread(partial(self._begin, kind))
 
     def make(self) -> None:
         """Begin to prepare everything: the card is in use."""
-        for library in self._libraries:
-            _on_a_thread(partial(self._make_all, library))
+        for kind in self._kinds:
+            _on_a_thread(partial(self._make_all, kind))
 
-    def _load_all(self) -> None:
-        for library, needs in self._needs().items():
-            if needs:
-                self._libraries[library].load()
-
-    def _make_all(self, library: str) -> None:
-        for need in self._needs().get(library, ()):
+    def _begin(self, kind: str) -> None:
+        if self._needs().get(kind):
             with suppress(EvaluationError, MemoryError, OSError):
-                self._libraries[library].make(need)
+                self._kinds[kind].begin()
+
+    def _make_all(self, kind: str) -> None:
+        for need in self._needs().get(kind, ()):
+            with suppress(EvaluationError, MemoryError, OSError):
+                self._kinds[kind].make(need)
 
     def _needs(self) -> dict[str, list[str]]:
-        """What was needed of each library last time."""
+        """What was needed of each kind last time."""
         disk, key = self._place()
         content = None if disk is None or key is None else disk.get(key)
         if content is not None:

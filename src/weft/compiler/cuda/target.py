@@ -6,8 +6,8 @@ from typing import Any
 
 from weft.compiler.cuda import kernels
 from weft.compiler.cuda.code_descriptions import CodeDescriptions
-from weft.compiler.cuda.head_start import HeadStart
 from weft.compiler.cuda.kernels import RoutineCode
+from weft.compiler.cuda.program_needs import ProgramNeeds
 from weft.compiler.cuda.schedule import BlockLimits, CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
 from weft.compiler.kernel import Kernel, Launch
@@ -39,11 +39,21 @@ class CudaTarget(Target):
         self.key = f"cuda {architecture}"
         self.blocks = BlockLimits.of(int(architecture.removeprefix("sm_")))
         self._descriptions = CodeDescriptions(self)
+        self._needs = ProgramNeeds(self, self._descriptions)
 
-    @property
-    def head_start(self) -> HeadStart:
-        """Prepares what the program needed of libraries the last time it ran."""
-        return self._descriptions.head_start
+    def card_will_be_used(self) -> None:
+        """Begin to prepare what the program needed the last time it ran."""
+        self._needs.card_will_be_used()
+
+    def card_is_used(self) -> None:
+        """Prepare the rest of what it needed."""
+        self._needs.card_is_used()
+
+    def note_plan(self, key: bytes, parts: Any) -> None:
+        self._needs.note_plan(key, parts)
+
+    def ready_plan(self, key: bytes) -> Any:
+        return self._needs.ready_plan(key)
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)

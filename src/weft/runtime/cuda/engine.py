@@ -10,7 +10,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from weft.runtime.cuda.copies import PINNED, Copies
 from weft.runtime.cuda.driver import CudaError, CudaMemoryError, Driver
 from weft.runtime.cuda.order import Order
 from weft.runtime.cuda.queues import Queue
+from weft.runtime.cuda.rehearsal import Rehearsal
+from weft.runtime.cuda.runs import QueuedRun, noting
 from weft.runtime.cuda.sharing import CudaSharing
 from weft.runtime.cuda.staging import STAGED
-from weft.runtime.cuda.steps import CudaSteps, Loaded, Slots
+from weft.runtime.cuda.steps import CudaSteps, Loaded, OwnMemory, Slots
 from weft.runtime.cuda.timing import Timing
 from weft.runtime.cuda.waiting import wait_until
 from weft.runtime.devices import Device, Stream, gpu
@@ -280,6 +282,10 @@ class CudaEngine(Engine):
         """What libraries store for all queues of this card. Its context becomes that of this thread."""
         return self.entered().shared
 
+    def rehearsal(self) -> Rehearsal:
+        """For calls of libraries, on the thread that asks."""
+        return Rehearsal(self._driver, self.entered(), OwnMemory(self))
+
     def captured(self, actions_on: Callable[[Queue], Sequence[Action]]) -> int:
         """A graph of what actions queue on a queue; 0 if they cannot be captured."""
         self._destroy_graphs()
@@ -377,7 +383,7 @@ class CudaEngine(Engine):
             queue = self.order.of(stream, self._finish_queues)
             slots, writing = self._with_room(lambda: steps.slots_of(table, queue))
             marking = self._begin_work(queue, steps, table, slots)
-            run = _Run(steps, slots, table, queue)
+            run = QueuedRun(steps, slots, table, queue)
             if steps.stand_ins:
                 self._run_each(run, writing, marking)
             else:
@@ -391,13 +397,13 @@ class CudaEngine(Engine):
         order = self.order
         return order.begin_work(queue, *steps.touched(table, slots)) if order.several else ()
 
-    def _run_together(self, run: _Run, writing: Sequence[Action], marking: Sequence[Action]) -> None:
+    def _run_together(self, run: QueuedRun, writing: Sequence[Action], marking: Sequence[Action]) -> None:
         """Run all steps that were not run yet in one call of native code."""
         steps, slots, table, queue = run
         first = table.values[DONE]
         together = None if first else steps.together(slots, queue)
         if together is not None:
-            queued = [together, _noting(table, steps.count)]
+            queued = [together, noting(table, steps.count)]
         else:
             queued = [x for number in range(first, steps.count) for x in run.queueing(number)]
         try:
@@ -406,8 +412,8 @@ class CudaEngine(Engine):
             self._queue(run, marking)
             raise
 
-    def _queue(self, run: _Run, actions: Sequence[Action]) -> None:
-        """Queue actions in one call of native code, one of which is `_noting`: an interrupt cannot come between, so
+    def _queue(self, run: QueuedRun, actions: Sequence[Action]) -> None:
+        """Queue actions in one call of native code, one of which is `noting`: an interrupt cannot come between, so
         that no work is queued twice."""
         failure = first_failure(actions)
         if failure is not None:
@@ -417,7 +423,7 @@ class CudaEngine(Engine):
             self._driver.check(code, "a launch")
 
     def _run_each(
-        self, run: _Run, writing: Sequence[Action], marking: Sequence[Action], events: Sequence[int] = ()
+        self, run: QueuedRun, writing: Sequence[Action], marking: Sequence[Action], events: Sequence[int] = ()
     ) -> None:
         """Run one step after the other. If there are ``events``, one is recorded before each step and one at the
         end."""
@@ -438,12 +444,12 @@ class CudaEngine(Engine):
         finally:
             self._queue(run, marking)
 
-    def _run_on_host(self, run: _Run, found: HostSteps) -> None:
+    def _run_on_host(self, run: QueuedRun, found: HostSteps) -> None:
         """Run the next steps of a run, which are steps for the CPU."""
         table, queue = run.table, run.queue
         copies, memory = found.run(table.values[FIRST:], partial(self._copies.read_behind, queue))
         actions = [self._driver.copying_in(copy.there, copy.here, copy.size, queue.handle) for copy in copies]
-        self._queue(run, [*actions, _noting(table, table.values[DONE] + found.count)])
+        self._queue(run, [*actions, noting(table, table.values[DONE] + found.count)])
         del memory  # the driver has finished reading it
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
@@ -460,37 +466,12 @@ class CudaEngine(Engine):
             marking = self._begin_work(queue, steps, table, slots)
             events = self._timing.events(steps.count + 1)
             try:
-                self._run_each(_Run(steps, slots, table, queue), writing, marking, events)
+                self._run_each(QueuedRun(steps, slots, table, queue), writing, marking, events)
             finally:
                 self._timing.note(events, first, values[DONE], times)
             if self.sharing.borrows:
                 self.sharing.hold(steps.touched(table, slots)[0], queue)
         return values[DONE]
-
-
-class _Run(NamedTuple):
-    """A run of steps on a queue, whose slots are on the card."""
-
-    steps: CudaSteps
-    slots: Slots
-    table: Table
-    queue: Queue
-
-    def queueing(self, number: int) -> list[Action]:
-        """Actions that queue a step and note in the table that it was queued; none for steps of the CPU."""
-        actions = self.slots.actions[number]
-        return [] if actions is None else [*actions, _noting(self.table, number + 1)]
-
-    def check(self, action: Action, code: int) -> None:
-        """Raise the error of a code, if the action calls a library that explains its codes."""
-        for number, call in self.steps.calls.items():
-            if any(action is one for one in self.slots.actions[number] or ()):
-                call.check(code)
-
-
-def _noting(table: Table, count: int) -> Action:
-    """An action that writes into the table of a run how many steps are done."""
-    return table.values.__setitem__, DONE, count
 
 
 def _after_fork() -> None:

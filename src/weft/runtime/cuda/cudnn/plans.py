@@ -180,8 +180,9 @@ class CudnnCall(LibraryCall):
             raise AssertionError(f"cuDNN does not do {self.title}")
         handle = queue.handles.get(CUDNN)
         if handle is None:
-            handle = queue.handles[CUDNN] = plans.library.handle()
+            handle = plans.library.handle()
             plans.library.call("cudnnSetStream", handle, queue.handle)
+            handle = queue.handles.setdefault(CUDNN, handle)
         count = len(self.work.memory)
         scratch = addresses[count] if plan.scratch else 0
         execute = plans.library.functions["cudnnBackendExecute"]
@@ -208,6 +209,11 @@ class CudnnCall(LibraryCall):
 
     def check(self, code: int) -> None:
         _library().check(code, f"cudnnBackendExecute for {self.title}")
+
+
+def call_without_places(work: CudnnWork) -> CudnnCall:
+    """A call for tensors that are nowhere, for rehearsals."""
+    return CudnnCall(work.title, ((0, 0),) * (len(work.memory) + 1), work, ())
 
 
 def missing() -> str:
