@@ -33,7 +33,7 @@ class RecordedGraph:
         for node in reachable(outputs, first - 1):
             if node in depending:
                 continue
-            depends = any(source in depending for source in node.inputs)
+            depends = not depending.isdisjoint(node.inputs)
             if depends or _is_symbolic(node):
                 depending.add(node)
                 inner.append(node)
