@@ -24,6 +24,7 @@ from weft.runtime.transfers import Sending, copy_on
 from weft.runtime.unread import NOWHERE, Unread
 
 _NONE: Mapping[int, Buffer] = {}
+_new = object.__new__
 
 
 def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = True) -> list[View] | None:
@@ -119,10 +120,12 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     values, engine = table.values, plan.engine
     values[DONE] = 0
     buffers = []
-    for slot, size, block in plan.blocks:  # `write_memory` written out, for most calls come here
-        buffer = Buffer(engine, size, block)
+    take = engine.memory.take
+    for slot, size, block in plan.blocks:  # `write_memory` and `Buffer` written out, for most calls come here
+        buffer = _new(Buffer)
+        buffer.engine, buffer.size, buffer.is_own = engine, size, True
+        values[slot] = buffer.address = take(buffer, block)
         buffers.append(buffer)
-        values[slot] = buffer.address
     if recording.recorders:
         execute(plan, table, stream, user_location())
     elif not engine.run_all(plan.steps, table, stream):
@@ -130,7 +133,13 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     views = []
     for output in plan.outputs:
         from_input, number, _, strides, offset = output
-        views.append(view_of_input(inputs[number], output) if from_input else View(buffers[number], offset, strides))
+        if from_input:
+            views.append(view_of_input(inputs[number], output))
+            continue
+        buffer, view = buffers[number], _new(View)
+        view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, buffer.address + offset
+        view.event = view.copies = None
+        views.append(view)
     return views
 
 

@@ -1,8 +1,10 @@
-"""Runs of short plans on the CPU, in one function: calling a function in Python takes as long as some kernels."""
+"""Runs of short plans in one function: calling a function in Python takes as long as some kernels, and longer than it
+takes to queue work on a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from weft.compiler.input_tables import InputLayout
@@ -13,37 +15,38 @@ from weft.graph.tracing import open_traces
 from weft.runtime import executor as executors
 from weft.runtime import recording
 from weft.runtime.devices import SHORT_WORK, Stream, of_thread
+from weft.runtime.engine import Engine
 from weft.runtime.executor import Executor
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View
-from weft.runtime.steps import FIRST, POOL, Table
+from weft.runtime.steps import DONE, FIRST, POOL, Table
 from weft.runtime.thread_stack import own_stack
 
-_Expected = tuple[int, *InputLayout]
-"""The entry of a table for the address of an array, and the layout of the array."""
+_Expected = tuple[int, *InputLayout, Engine]
+"""The entry of a table for the address of an array, the layout of the array, and in whose memory it is."""
 
 _new = object.__new__
 
 
 class _Filled(NamedTuple):
-    """A table that has all entries except the addresses of arrays, the executor whose pool is in it, and the native
-    code that runs it."""
+    """A table that has all entries except the addresses of arrays, the executor whose pool is in it if it is for the
+    CPU, and what runs it."""
 
-    executor: Executor
+    executor: Executor | None
     table: Table
     run: Callable[[], object]
 
 
 def _address(array: Any, expected: _Expected) -> int:
     """The address of an array; 0 if it is not as expected, or has no value yet."""
-    _, shape, dtype, strides = expected
+    _, shape, dtype, strides, engine = expected
     if type(array) is not Handle.concrete:
         return 0
     node = array.node
     view = node.value
     if view is None or node.shape != shape or node.dtype is not dtype or view.strides != strides:
         return 0
-    return 0 if view.event is not None or view.buffer.engine is not host else view.address
+    return 0 if view.event is not None or view.buffer.engine is not engine else view.address
 
 
 class ShortRun:
@@ -57,6 +60,7 @@ class ShortRun:
         "_block",
         "_count",
         "_dtype",
+        "_engine",
         "_entries",
         "_expected",
         "_fixed",
@@ -75,11 +79,11 @@ class ShortRun:
         dtype: Dtype,
         stream: Stream,
     ) -> None:
-        self._plan, self._stream, self._dtype = plan, stream, dtype
+        self._plan, self._engine, self._stream, self._dtype = plan, plan.engine, stream, dtype
         unread = FIRST + plan.layout.constant(len(constants))
         self._entries = [*constants, 0]  # the last one is that of arrays which the plan does not read
         slots = {source: slot for slot, source in enumerate(sources, FIRST) if isinstance(source, int)}
-        self._expected = [(slots.get(number, unread), *layout) for number, layout in enumerate(layouts)]
+        self._expected = [(slots.get(number, unread), *layout, plan.engine) for number, layout in enumerate(layouts)]
         self._count = len(layouts)
         self._fixed = [(slot, source.value) for slot, source in enumerate(sources, FIRST) if isinstance(source, Node)]
         (self._output,) = plan.outputs
@@ -112,15 +116,18 @@ class ShortRun:
             if executor is executors.current:
                 self._free.append(filled)
             return None
+        engine = self._engine
+        if engine is not host:  # native code for the CPU begins with the first step in any case
+            values[DONE] = 0
         if self._arena is not None:
             slot, size, block = self._arena
-            arena = Buffer(host, size, block)
+            arena = Buffer(engine, size, block)
             values[slot] = arena.address
         # What `Buffer`, `View` and `leaf` do, written out.
         slot, size, block = self._block
         buffer, view, node = _new(Buffer), _new(View), _new(Node)
-        buffer.engine, buffer.size, buffer.is_own = host, size, True
-        buffer.address = address = values[slot] = host.memory.take(buffer, block)
+        buffer.engine, buffer.size, buffer.is_own = engine, size, True
+        buffer.address = address = values[slot] = engine.memory.take(buffer, block)
         run()
         self._free.append(filled)
         _, _, shape, strides, offset = self._output
@@ -131,12 +138,16 @@ class ShortRun:
         return node
 
     def _filled(self) -> _Filled:
-        executor = executors.executor(host.functions)
         table = self._plan.new_table(self._entries)
-        table.values[POOL] = executor.pool
         for slot, view in self._fixed:
             assert view is not None
             table.values[slot] = view.address
+        if self._engine is not host:
+            return _Filled(
+                executors.current, table, partial(self._engine.run_all, self._plan.steps, table, self._stream)
+            )
+        executor = executors.executor(host.functions)
+        table.values[POOL] = executor.pool
         return _Filled(executor, table, executor.runs(table.address))
 
 
@@ -144,13 +155,13 @@ def short_run(
     plan: Plan, constants: Sequence[int], sources: Sequence[int | Node], layouts: Sequence[InputLayout], dtype: Dtype
 ) -> ShortRun | None:
     """Short runs on the current stream of a plan whose result has this ``dtype``; None if it makes more than one array,
-    is long, or is not for the CPU."""
-    stream = of_thread.stream
-    if plan.engine is not host or plan.work >= SHORT_WORK or not isinstance(stream, Stream):
+    is long, or is for a device that queues no work."""
+    stream, engine = of_thread.stream, plan.engine
+    if not (engine is host or engine.queues) or plan.work >= SHORT_WORK or not isinstance(stream, Stream):
         return None
-    if len(plan.outputs) > 1 or plan.outputs[0].from_input or len(plan.blocks) > 2 or stream.engine is not host:
+    if len(plan.outputs) > 1 or plan.outputs[0].from_input or len(plan.blocks) > 2 or stream.engine is not engine:
         return None
     captured = [source.value for source in sources if isinstance(source, Node)]
-    if not all(view is not None and view.event is None and view.buffer.engine is host for view in captured):
+    if not all(view is not None and view.event is None and view.buffer.engine is engine for view in captured):
         return None
     return ShortRun(plan, constants, sources, layouts, dtype, stream)

@@ -48,7 +48,13 @@ def async_eval(*args: Any) -> None:
     >>> x
     array([3, 3], dtype=float32)
     """
-    evaluate([args[0].node] if len(args) == 1 and type(args[0]) is Handle.concrete else _nodes(args), wait=False)
+    if len(args) == 1 and type(args[0]) is Handle.concrete:
+        node = args[0].node
+        value = node.value
+        if value is None or value.event is not None:
+            evaluate([node], wait=False)
+    else:
+        evaluate(_nodes(args), wait=False)
 
 
 def synchronize(stream: StreamOrDevice = None) -> None:

@@ -319,15 +319,18 @@ class CudaEngine(Engine):
         return steps.count
 
     def run_all(self, steps: Sealed, table: Table, stream: Stream | None) -> bool:
-        """Most runs take this short path. After an interrupt the caller drops the table, so the launch need not be
-        noted in it."""
+        """Most runs take this short path, in which what others call is written out. After an interrupt the caller
+        drops the table, so the launch need not be noted in it."""
         assert type(steps) is CudaSteps
-        if _thread.context != self.context or self._has_neighbours or self.sharing.returned:
+        sharing, lock = self.sharing, self._lock
+        if _thread.context != self.context or self._has_neighbours or sharing.returned:
             self._enter()
-        lock = self._lock
-        refuse_reentry(lock)
+        if lock._is_owned():  # type: ignore[attr-defined]  # as `refuse_reentry` asks
+            refuse_reentry(lock)
         with lock:
-            launch = self._launch_again(steps, table.values, stream)
+            if stream is None or self.order.several or sharing.borrowed or sharing.held:
+                return self._run(steps, table, stream) == steps.count
+            launch = steps.launch_again(stream.queue, table.values)
             if launch is None:
                 return self._run(steps, table, stream) == steps.count
             self._begun.append(steps)
