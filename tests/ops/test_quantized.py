@@ -102,6 +102,21 @@ def test_products_are_those_of_the_numbers_bit_for_bit(cases: Cases, rng: np.ran
         assert mx.array_equal(mx.quantized_matmul(x, *parts, transpose=transpose, **form), wanted).item()
 
 
+@pytest.mark.parametrize(("bits", "mode"), [(4, "affine"), (8, "affine"), (4, "mxfp4"), (8, "mxfp8")])
+def test_single_rows_times_matrices_of_all_lengths(rng: np.random.Generator, bits: int, mode: str) -> None:
+    """The words of a row are read in spans, of which the last one may overlap that before it."""
+    form: Any = {"group_size": 32, "bits": bits, "mode": mode}
+    for columns, inner in ((1, 32), (17, 96), (65, 128), (64, 160), (130, 416), (31, 1056), (3, 2080)):
+        for name in ("float32", "float64"):
+            dtype = getattr(mx, name)
+            parts = mx.quantize(mx.array(rng.normal(size=(columns, inner)).astype(np.float32)), **form)
+            numbers = mx.dequantize(*parts, **form, dtype=dtype)
+            for rows in (1, 2):
+                x = mx.array(rng.normal(size=(rows, inner))).astype(dtype)
+                found = mx.quantized_matmul(x, *parts, **form)
+                assert mx.array_equal(found, x @ numbers.T).item()
+
+
 def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator) -> None:
     """Indices count from the end, or stand for the nearest matrix; vmap over all of it is a loop."""
     parts: Any = mx.quantize(mx.array(rng.normal(size=(2, 3, 40, 64)).astype(np.float32)), 32)

@@ -29,10 +29,10 @@ LINES_AHEAD = 4
 _KEEP = "ptr %from, i64 %stride, i64 %present, i64 %first, i64 %count, ptr %to"
 
 
-def keeping(coding: VectorCoding, vectors: int) -> list[EmittedFunction]:
+def keeping(coding: VectorCoding, vectors: int, words: bool = True) -> list[EmittedFunction]:
     """The functions that transpose ``%count`` words, or scales, of each of ``%present`` rows into vectors; ``vectors``
     of rows are interleaved."""
-    return [_Kept(coding, of_words, vectors).function() for of_words in (True, False)]
+    return [_Kept(coding, of_words, vectors).function() for of_words in ((True, False) if words else (False,))]
 
 
 class _Kept(Integers):
@@ -87,9 +87,13 @@ class Across(Integers):
         self.coding, self.vectors = coding, vectors
         self.L = Lanes(self.e, coding.lanes)
         self.groups = max(terms_of_square(self.L, coding.scales), DEPTH // coding.terms)
-        self.words = self._stack(DEPTH * coding.bits // WORD, dtypes.uint32)
+        self.words = self._stack(self.rows_of_words(), dtypes.uint32)
         self.scales = self._stack(self.groups, coding.dtype)
         self.biases = self._stack(self.groups, coding.dtype) if coding.affine else ""
+
+    def rows_of_words(self) -> int:
+        """For how many words of a row there is room on the stack."""
+        return DEPTH * self.coding.bits // WORD
 
     def _stack(self, rows: int, dtype: Dtype) -> str:
         return self.e.slot(f"[{rows * self.vectors} x {self.L.type_of(dtype)}], align 64")
@@ -116,19 +120,23 @@ class Across(Integers):
             line = self.moved(start, self.multiply(skipped, stride), element)
             there = self.subtract(present, skipped)
             operands = f"ptr {line}, i64 {stride}, i64 {there}, i64 {first}, i64 {count}"
-            self.e.emit(f"call void @keep_{kind}({operands}, ptr {self._pointer_to(stack, '0', vector, dtype)})")
+            self.e.emit(f"call void @keep_{kind}({operands}, ptr {self.pointer_to(stack, '0', vector, dtype)})")
 
-    def _pointer_to(self, stack: str, row: str, vector: int, dtype: Dtype) -> str:
+    def pointer_to(self, stack: str, row: str, vector: int | str, dtype: Dtype) -> str:
+        """Where a vector of rows is in a row of one of the stacks."""
         return self.moved(stack, self.add(self.multiply(row, self.vectors), vector), self.L.type_of(dtype))
 
     def _get(self, stack: str, row: str, vector: int, dtype: Dtype) -> Value:
-        return Value(self.L, self.e.load(self.L.type_of(dtype), self._pointer_to(stack, row, vector, dtype)), dtype)
+        return Value(self.L, self.e.load(self.L.type_of(dtype), self.pointer_to(stack, row, vector, dtype)), dtype)
 
     def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
         """The decoded numbers of some terms, from ``term`` on in the transposed words: for each term a list of
         ``vectors`` vectors. ``group`` is the position in the transposed scales."""
+        return self.decoded(self.divide(self.multiply(term, self.coding.bits), WORD), group)
+
+    def decoded(self, first: str, group: str) -> Iterator[tuple[int, list[Value]]]:
+        """The same, given the position of their ``first`` word on the stack."""
         coding, vectors = self.coding, range(self.vectors)
-        first = self.e.assign(f"lshr i64 {self.multiply(term, coding.bits)}, 5")
         factors = [self._get(self.scales, group, v, coding.dtype) for v in vectors]
         offsets = [self._get(self.biases, group, v, coding.dtype) if coding.affine else None for v in vectors]
         words = [

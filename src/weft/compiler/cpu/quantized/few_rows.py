@@ -18,6 +18,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.across import Across, keeping
+from weft.compiler.cpu.quantized.across_ahead import AcrossAhead, Rows, reads_ahead
 from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import (
     COLUMNS,
@@ -44,25 +45,25 @@ _STRIP = (
 
 @dataclass(frozen=True)
 class QuantizedStrip:
-    """``rows`` of the result times ``vectors`` of columns."""
+    """``rows`` of the result times ``vectors`` of columns. The matrix may be read ``ahead``."""
 
     coding: VectorCoding
     rows: int
     vectors: int
+    ahead: bool
 
     @property
     def columns(self) -> int:
         return self.vectors * self.coding.lanes
 
 
-def strip_of(coding: VectorCoding, rows: int) -> QuantizedStrip:
+def strip_of(coding: VectorCoding, rows: int, inner: int) -> QuantizedStrip:
     """The strip for this processor. With one or two rows, additions wait for each other unless there are four vectors
     of columns; there are registers for these if there are 32."""
     wide = coding.vector_bytes == 64
-    if wide and rows <= 2:
-        return QuantizedStrip(coding, rows, 4)
     most = _MOST_SUMS if wide else _MOST_SUMS // 2
-    return QuantizedStrip(coding, rows, 2 if 2 * rows <= most else 1)
+    vectors = 4 if wide and rows <= 2 else 2 if 2 * rows <= most else 1
+    return QuantizedStrip(coding, rows, vectors, reads_ahead(coding, vectors, inner))
 
 
 @cache
@@ -74,7 +75,8 @@ def address(strip: QuantizedStrip) -> int:
 
 def generate(strip: QuantizedStrip, name: str) -> str:
     """The LLVM IR of the step."""
-    functions = [*keeping(strip.coding, strip.vectors), kernel(strip), StripStep(strip).function(name)]
+    transposed = keeping(strip.coding, strip.vectors, words=not strip.ahead)
+    functions = [*transposed, kernel(strip), StripStep(strip).function(name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -89,13 +91,22 @@ class _QuantizedRowsKernel(Integers):
     def __init__(self, strip: QuantizedStrip) -> None:
         super().__init__(Emitter())
         self.strip, self.coding = strip, strip.coding
-        self.decoder = Across(strip.coding, strip.vectors, self)
+        self.decoder = self._decoder()
         self.L, self.scalar = self.decoder.L, Lanes(self.e, 1)
         self.element, self.type = MEMORY_TYPES[self.coding.dtype], self.L.type_of(self.coding.dtype)
         self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(strip.vectors)}
 
+    def _decoder(self) -> Across:
+        coding, vectors = self.coding, self.strip.vectors
+        if not self.strip.ahead:
+            return Across(coding, vectors, self)
+        rows = Rows("%words", "%scales", "%biases", "%per_row", "%groups", "%shift", "%columns")
+        return AcrossAhead(coding, vectors, self, rows)
+
     def function(self) -> EmittedFunction:
         decoder = self.decoder
+        if isinstance(decoder, AcrossAhead):
+            decoder.begin()
         last = self.subtract("%rows", 1)
         # For a row that does not exist the last one is read; its sums are not stored.
         nearest = [self.smaller(str(row), last) for row in range(self.strip.rows)]
@@ -114,12 +125,13 @@ class _QuantizedRowsKernel(Integers):
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, coding.dtype).name, slot)
         depth = self.smaller(self.subtract(stop, term), DEPTH)
-        first, count = (self.divide(self.multiply(n, coding.bits), WORD) for n in (term, depth))
-        self.decoder.keep_words("%words", "%per_row", "%columns", first, count)
+        if not self.strip.ahead:
+            first, count = (self.divide(self.multiply(n, coding.bits), WORD) for n in (term, depth))
+            self.decoder.keep_words("%words", "%per_row", "%columns", first, count)
         with self.e.loop("0", depth, coding.terms) as inside:
             index = self.add(term, inside)
             group = self.e.assign(f"lshr i64 {self.subtract(index, start)}, %shift")
-            for step, numbers in self.decoder.numbers(inside, group):
+            for step, numbers in self.decoder.numbers(index if self.strip.ahead else inside, group):
                 self._add(rows, self.add(index, step), numbers)
         again = self.compare("ne", term, 0)
         for row in range(self.strip.rows):

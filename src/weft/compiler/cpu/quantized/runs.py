@@ -25,9 +25,9 @@ def address(strip: QuantizedStrip) -> int:
 
 def generate(strip: QuantizedStrip, name: str) -> str:
     """The LLVM IR of the step."""
-    single = QuantizedStrip(strip.coding, 1, strip.vectors)
+    single = QuantizedStrip(strip.coding, 1, strip.vectors, strip.ahead)
     functions = [
-        *keeping(strip.coding, strip.vectors),
+        *keeping(strip.coding, strip.vectors, words=not strip.ahead),
         kernel(strip),
         kernel(single),
         _RunsStep(strip, single).function(name),

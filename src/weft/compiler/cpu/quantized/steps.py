@@ -50,10 +50,10 @@ def _tiled(coding: VectorCoding, transpose: bool, extents: tuple[int, int, int],
     rows, columns, inner = extents
     rows = max(rows, 1)
     if rows == 1 and transpose and matrices > few_rows.MOST_ROWS:
-        strip = few_rows.strip_of(coding, few_rows.MOST_ROWS)
+        strip = few_rows.strip_of(coding, few_rows.MOST_ROWS, inner)
         return _Tiled(runs.address(strip), 1, strip.columns, strip.rows)
     if rows <= few_rows.MOST_ROWS and transpose:
-        strip = few_rows.strip_of(coding, rows)
+        strip = few_rows.strip_of(coding, rows, inner)
         return _Tiled(few_rows.address(strip), rows, strip.columns)
     if rows <= few_rows_along.MOST_ROWS:
         at_once = few_rows_along.rows_at_once_of(coding, rows)

@@ -1,0 +1,126 @@
+"""Decodes a quantised matrix whose codes along a row are the terms of sums, for products that are limited by reading
+it: while some words are decoded, the next ones are read and transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from weft import dtypes
+from weft.compiler.codegen.memory import MEMORY_TYPES
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.code import Integers
+from weft.compiler.cpu.memory import CACHE_LINE, prefetch
+from weft.compiler.cpu.product_squares import square
+from weft.compiler.cpu.quantized.across import Across
+from weft.compiler.cpu.quantized.codes import VectorCoding
+from weft.primitives.quantized_formats import WORD
+
+SPANS_AHEAD = 4
+"""How many spans ahead the words of a row are prefetched."""
+
+MOST_LINES = 16
+"""How many lines are transposed at most for what is decoded together."""
+
+
+class Rows(NamedTuple):
+    """Rows of a matrix, as registers: the addresses of the first one's words, scales and biases; how many words and
+    groups a row has, and the logarithm of the terms of a group; and how many rows there are."""
+
+    words: str
+    scales: str
+    biases: str
+    per_row: str
+    groups: str
+    shift: str
+    present: str
+
+
+def squares_of_step(coding: VectorCoding, vectors: int) -> int:
+    """How many squares of words are decoded together, in ``vectors`` of rows; 0 if that is no whole number."""
+    words = coding.words * vectors
+    return 0 if coding.lanes % coding.words or words % coding.lanes else words // coding.lanes
+
+
+def reads_ahead(coding: VectorCoding, vectors: int, terms: int) -> bool:
+    """Whether rows of so many terms are decoded so. With more lines at once, arithmetic waits for them after all."""
+    squares = squares_of_step(coding, vectors)
+    return 0 < squares * coding.lanes <= MOST_LINES and terms * coding.bits >= coding.lanes * WORD
+
+
+class AcrossAhead(Across):
+    """Writes code that goes along ``rows``, ``vectors`` of rows at once. Each row has at least as many words as a
+    vector has lanes.
+
+    The words of a row are treated in spans of that many. The last span may overlap the one before it. There is room
+    for two: one is decoded, the other one is transposed, a square for each one that is used up. Behind the end of the
+    rows, those that follow them in memory are prefetched: they are probably next.
+    """
+
+    def __init__(self, coding: VectorCoding, vectors: int, w: Integers, rows: Rows) -> None:
+        super().__init__(coding, vectors, w)
+        self.rows, self.span = rows, coding.lanes
+        self._count = vectors * self.span
+        self._starts = self.e.slot(f"[{self._count} x ptr], align 64")
+        self._last = self.subtract(rows.per_row, self.span)
+
+    def rows_of_words(self) -> int:
+        return 2 * self.coding.lanes
+
+    def begin(self) -> None:
+        """Transpose the first span."""
+        last = self.subtract(self.rows.present, 1)
+        with self.e.loop("0", str(self._count)) as row:
+            distance = self.multiply(self.smaller(row, last), self.rows.per_row)
+            self.e.store("ptr", self._word(self.rows.words, distance), self.moved(self._starts, row, "ptr"))
+        with self.e.loop("0", str(self.vectors)) as vector:
+            self._transpose("0", vector)
+
+    def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
+        """The decoded numbers of some terms, from ``term`` on in the rows: for each term a list of ``vectors`` vectors.
+        ``group`` is the position in the transposed scales."""
+        word = self.divide(self.multiply(term, self.coding.bits), WORD)
+        span, inside = self.divide(word, self.span), self.remainder(word, self.span)
+        squares = squares_of_step(self.coding, self.vectors)
+        done = self.multiply(self.divide(inside, self.coding.words), squares)
+        for number in range(squares):
+            self._transpose(self.add(span, 1), self.add(done, number))
+        self._prefetch_scales(term)
+        return self.decoded(self.add(self._room(span), self.subtract(word, self._first(span))), group)
+
+    def _word(self, pointer: str, distance: str) -> str:
+        return self.moved(pointer, distance, MEMORY_TYPES[dtypes.uint32])
+
+    def _first(self, span: str) -> str:
+        """The first word of a span."""
+        return self.smaller(self.multiply(span, self.span), self._last)
+
+    def _room(self, span: str) -> str:
+        """The row of the stack in which a span begins."""
+        return self.multiply(self.e.assign(f"and i64 {span}, 1"), self.span)
+
+    def _transpose(self, span: str, vector: str) -> None:
+        """Transpose the words of a span of one vector of rows, and prefetch later ones."""
+        e, per_row = self.e, self.rows.per_row
+        starts = self.moved(self._starts, self.multiply(vector, self.span), "ptr")
+        lines = [e.load("ptr", self.moved(starts, row, "ptr")) for row in range(self.span)]
+        later = self.add(self.multiply(span, self.span), SPANS_AHEAD * self.span)
+        beyond = self.add(self.subtract(later, per_row), self.multiply(per_row, self._count))
+        later = self.either(self.compare("slt", later, per_row), later, beyond)
+        for line in lines:
+            prefetch(e, self._word(line, later))
+        to = self.pointer_to(self.words, self._room(span), vector, dtypes.uint32)
+        for step, value in enumerate(square(self.L, dtypes.uint32, dtypes.uint32, lines, self._first(span), None)):
+            type_ = self.L.type_of(value.dtype)
+            e.store(type_, value.name, self.moved(to, step * self.vectors, type_))
+
+    def _prefetch_scales(self, term: str) -> None:
+        """Prefetch scales, and biases, of the rows that follow: as far behind the first of them as ``term`` is from
+        the first term, and as many as rows, or a cache line."""
+        rows, dtype = self.rows, self.coding.scales
+        done = self.e.assign(f"lshr i64 {self.multiply(term, self._count)}, {rows.shift}")
+        later = self.add(self.multiply(rows.groups, self._count), done)
+        for start in (rows.scales, rows.biases) if self.coding.affine else (rows.scales,):
+            here = self.moved(start, later, MEMORY_TYPES[dtype])
+            for line in range(max(1, self._count * dtype.size // CACHE_LINE)):
+                prefetch(self.e, self.moved(here, line * CACHE_LINE))
