@@ -13,7 +13,9 @@ from tests.ops.row import ANY, FLOATS, Domain, Row, whole
 _SINGLE = ("float32", "float16", "bfloat16")
 _CODES = dict.fromkeys(("jvp", "vjp", "second order"), "codes are whole numbers, which have no derivative")
 _ROUNDED = dict.fromkeys(("jvp", "vjp", "second order"), "as if nothing was rounded: see test_quantized.py")
-_GROUPS = {"shapeless": "the numbers of groups and blocks are not free: see test_quantized.py"}
+_MOST_WORD = (1 << 20) - 1
+_FINITE = np.uint32(0x77777777)
+"""The bits of words of small floating-point numbers that are positive and no NaN."""
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 _MODES = {"mxfp4": (32, 4, 6.0), "mxfp8": (32, 8, 448.0), "nvfp4": (16, 4, 6.0)}
 
@@ -72,39 +74,42 @@ def values(packed: np.ndarray, bits: int, scales: np.ndarray, biases: np.ndarray
 
 
 def _dequantize_row(bits: int) -> Row:
-    packed = random_words(bits, 3, 2 * bits)
     return Row(
         "dequantize",
-        lambda mx, scales, biases: mx.dequantize(mx.array(packed), scales, biases, 32, bits),
-        lambda scales, biases: values(packed, bits, scales, biases),
-        (ANY, ANY),
+        lambda mx, packed, scales, biases: mx.dequantize(packed, scales, biases, 32, bits),
+        lambda packed, scales, biases: values(packed, bits, scales, biases),
+        (whole(_MOST_WORD, (3, 2 * bits), dtype="uint32"), ANY, ANY),
         dtypes=FLOATS,
         shape=(3, 2),
         variant=f"{bits} bits",
         mlx_dtypes=_SINGLE,
-        without=_GROUPS,
+        grows=((1, bits), (1, 1), (1, 1)),
     )
 
 
 def _float_dequantize_row(mode: str) -> Row:
     size, bits, _ = _MODES[mode]
-    packed = random_words(bits, 3, 2 * bits) & 0x77777777
-    each = np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little").reshape(3, 64, bits)
-    codes = (each * (1 << np.arange(bits))).sum(-1).astype(np.uint8)
-    plain = FLOAT4[codes] if bits == 4 else codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
 
-    def oracle(scales: np.ndarray) -> np.ndarray:
+    def oracle(packed: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        packed = packed & _FINITE
+        each = np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little").reshape(*packed.shape[:-1], -1, bits)
+        codes = (each * (1 << np.arange(bits))).sum(-1).astype(np.uint8)
+        plain = FLOAT4[codes] if bits == 4 else codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
         kind = ml_dtypes.float8_e4m3fn if mode == "nvfp4" else ml_dtypes.float8_e8m0fnu
         return plain * np.repeat(scales.view(kind).astype(np.float64), size, -1)
 
+    def call(mx: Any, packed: Any, scales: Any) -> Any:
+        return mx.dequantize(packed & mx.array(_FINITE, mx.uint32), scales, mode=mode, dtype=mx.float32)
+
     return Row(
         "dequantize",
-        lambda mx, scales: mx.dequantize(mx.array(packed), scales, mode=mode, dtype=mx.float32),
+        call,
         oracle,
-        (whole(120, (3, 64 // size), 1, "uint8"),),
+        (whole(_MOST_WORD, (3, 2 * bits), dtype="uint32"), whole(120, (3, 64 // size), 1, "uint8")),
         dtypes=("uint8",),
         variant=mode,
-        without=_CODES | _GROUPS,
+        grows=((1, size * bits // 32), (1, 1)),
+        without=_CODES,
     )
 
 
@@ -115,9 +120,10 @@ def _product_row(
     oracle: Callable[..., Any],
     x: tuple[int, ...],
     packed: np.ndarray,
+    grows: tuple[int, ...],
 ) -> Row:
     """A product of ``x`` with the matrix of 4 bits whose scales and biases are arguments too."""
-    groups = Domain(shape=(*packed.shape[:-1], packed.shape[-1] // 4))
+    groups, fixed = Domain(shape=(*packed.shape[:-1], packed.shape[-1] // 4)), (0,) * packed.ndim
     return Row(
         name,
         lambda mx, x, scales, biases: function(mx, x, mx.array(packed), scales, biases),
@@ -127,7 +133,7 @@ def _product_row(
         variant=variant,
         ulp=8,
         mlx_dtypes=_SINGLE,
-        without=_GROUPS,
+        grows=(grows, fixed, fixed),
     )
 
 
@@ -155,7 +161,7 @@ def _rounded_float4(x: np.ndarray) -> np.ndarray:
 
 def _with_six(mx: Any, x: Any) -> Any:
     """``x`` with a 6 in front of each group of 32, so that its scale is 1."""
-    return mx.concatenate([mx.full((*x.shape[:-1], 1), 6.0, x.dtype), x], axis=-1)
+    return mx.concatenate([mx.full_like(x[..., :1], 6.0), x], axis=-1)
 
 
 def _six(x: np.ndarray) -> np.ndarray:
@@ -179,7 +185,8 @@ ROWS = [
             dtypes=_SINGLE,
             shape=(3, 64),
             variant=f"codes of {bits} bits",
-            without=_CODES | _GROUPS | {"special": "codes of groups with infinities mean nothing"},
+            grows=((1, 64),),
+            without=_CODES | {"special": "codes of groups with infinities mean nothing"},
         )
         for bits in (3, 4)
     ],
@@ -190,7 +197,8 @@ ROWS = [
         dtypes=_SINGLE,
         shape=(3, 64),
         variant="scales and biases",
-        without=_GROUPS | dict.fromkeys(("jvp", "vjp", "second order"), "jumps where the number of steps changes"),
+        grows=((1, 64),),
+        without=dict.fromkeys(("jvp", "vjp", "second order"), "jumps where the number of steps changes"),
     ),
     *[
         Row(
@@ -200,7 +208,8 @@ ROWS = [
             dtypes=_SINGLE,
             shape=(3, 64),
             variant=mode,
-            without=_CODES | _GROUPS | {"special": "codes of groups with infinities mean nothing"},
+            grows=((1, 64),),
+            without=_CODES | {"special": "codes of groups with infinities mean nothing"},
         )
         for mode in _MODES
     ],
@@ -213,6 +222,7 @@ ROWS = [
         lambda x, w: x @ w.T,
         (2, 3, 64),
         _MATRIX,
+        (1, 1, 0),
     ),
     _product_row(
         "quantized_matmul",
@@ -221,6 +231,7 @@ ROWS = [
         lambda x, w: x @ w,
         (3, 5),
         _MATRIX,
+        (1, 0),
     ),
     _product_row(
         "gather_qmm",
@@ -229,6 +240,7 @@ ROWS = [
         lambda x, w: _gathered(x, _swapped(w)),
         (2, 4, 64),
         _MATRICES,
+        (0, 1, 0),
     ),
     Row(
         "qqmm",
@@ -237,7 +249,8 @@ ROWS = [
         (Domain(-5.5, 5.5, shape=(2, 31)), Domain(-5.5, 5.5, shape=(3, 31))),
         dtypes=FLOATS,
         ulp=4,
-        without=_ROUNDED | _GROUPS | {"mlx": "MLX has it on GPUs only"},
+        grows=((1, 0), (1, 0)),
+        without=_ROUNDED | {"mlx": "MLX has it on GPUs only"},
     ),
     Row(
         "gather_qqmm",
@@ -246,7 +259,8 @@ ROWS = [
         (Domain(-5.5, 5.5, shape=(2, 2, 31)), Domain(-5.5, 5.5, shape=(3, 4, 31))),
         dtypes=FLOATS,
         ulp=4,
-        without=_ROUNDED | _GROUPS | {"mlx": "MLX has it on GPUs only"},
+        grows=((0, 1, 0), (0, 1, 0)),
+        without=_ROUNDED | {"mlx": "MLX has it on GPUs only"},
     ),
     Row(
         "gather_mm",
@@ -286,6 +300,6 @@ ROWS = [
         ulp=8,
         variant="factors",
         mlx_dtypes=_SINGLE,
-        without=_GROUPS,
+        grows=((1, 1, 0), (1, 0, 0), (0, 0)),
     ),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -112,8 +112,10 @@ class Row:
     NumPy, from float64 (complex128) for floating (complex) dtypes and from the dtype itself for others. ``ulp`` says
     how many units in the last place results may be off in the dtype: of each element where ``elementwise``, else of
     the largest; ``ulp_half`` replaces it for float16 and bfloat16. ``zero_sign`` tells whether the sign of a zero is
-    part of the result. ``mlx_dtypes`` are those in which MLX has the operation (None: all). ``without`` gives, for each
-    of `CHECKS` that is left out, the reason; ``fails`` for each that must fail.
+    part of the result. ``mlx_dtypes`` are those in which MLX has the operation (None: all). ``grows`` tells for each
+    axis of each argument by how many elements it may grow, together with the others, when one shapeless trace serves
+    several shapes (None: all grow by one, except axes of one element). ``without`` gives, for each of `CHECKS` that is
+    left out, the reason; ``fails`` for each that must fail.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Row:
     ulp_half: float | None = None
     zero_sign: bool = True
     mlx_dtypes: Sequence[str] | None = None
+    grows: Sequence[tuple[int, ...]] | None = None
     without: Mapping[str, str] = field(default_factory=dict)
     fails: Mapping[str, str] = field(default_factory=dict)
 
@@ -143,6 +146,17 @@ class Row:
         """One set of arguments."""
         rng = self.random(seed, dtype)
         return [domain.sample(rng, self.shape if shape is None else shape, dtype) for domain in self.domains]
+
+    def grown(self, times: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """One set of arguments of other shapes, in which axes have grown some ``times``."""
+        shapes = [self.shape if domain.shape is None else domain.shape for domain in self.domains]
+        steps = self.grows or [tuple(int(extent > 1) for extent in shape) for shape in shapes]
+        return [
+            replace(domain, shape=tuple(extent + times * step for extent, step in zip(shape, one, strict=True))).sample(
+                rng, self.shape, self.dtypes[0]
+            )
+            for domain, shape, one in zip(self.domains, shapes, steps, strict=True)
+        ]
 
     def random(self, seed: int, salt: str) -> np.random.Generator:
         """Random numbers that depend on the row, so that rows can run in any order and alone."""

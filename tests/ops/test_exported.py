@@ -11,7 +11,7 @@ import pytest
 import weft.core as mx
 from tests.ops.row import Row, bits, checked, flat, to_array, to_numpy
 from tests.ops.table import ROWS
-from tests.ops.test_transformed import WITH_ARGUMENTS, gradient_of, grown, sample_of
+from tests.ops.test_transformed import WITH_ARGUMENTS, gradient_of
 from tests.sampling import Cases
 
 DRAWN = 40
@@ -67,11 +67,7 @@ def test_other_shapes(cases: Cases, seed: int) -> None:
         function: Any = None
         for by in (0, 1, 3):
             rng = row.random(seed, f"grown by {by}")
-            shapes = [row.shape if domain.shape is None else domain.shape for domain in row.domains]
-            arrays = [
-                to_array(sample_of(domain, rng, grown(shape, by), row.dtypes[0]))
-                for domain, shape in zip(row.domains, shapes, strict=True)
-            ]
+            arrays = [to_array(x) for x in row.grown(by, rng)]
             if function is None:
                 function = exported(lambda *arrays, row=row: flat(row.function(mx, *arrays)), arrays, shapeless=True)
             compared(function(*arrays), flat(row.function(mx, *arrays)))

@@ -10,7 +10,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import one_of, wrong_type
-from weft.graph.extents import decide, decide_equal, derived, smallest
+from weft.graph.extents import decide, decide_equal, derived, fixed, smallest
 from weft.ops.arguments import Array, array_argument, integer_of, to_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.fourier import Lengths, complex_along, real_forward, real_inverse, roots_of
@@ -127,10 +127,10 @@ def istft(
     if matrix.node.ndim < 2:
         raise ValueError("[istft] There are less than two dimensions, which frequencies and frames need.")
     half = onesided is None or _flag("istft", "onesided", onesided)
-    frequencies = matrix.node.shape[-2]
-    size, hop = _sizes(
-        "istft", (2 * (frequencies - 1) if half else frequencies) if n_fft is None else n_fft, hop_length
-    )
+    if n_fft is None:
+        frequencies = fixed(matrix.node.shape[-2])
+        n_fft = 2 * (frequencies - 1) if half else frequencies
+    size, hop = _sizes("istft", n_fft, hop_length)
     if decide_equal(matrix.node.shape[-1], 0):
         raise ValueError("[istft] There are no frames.")
     factors = _window("istft", window, win_length, size)
