@@ -9,6 +9,9 @@ from weft.compiler.cpu.code import Code, EmittedFunction, write
 from weft.compiler.cpu.sorting.rows import WordWriter, lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 
+AT_ONCE = 4
+"""How many vectors one iteration of the loop reads."""
+
 
 def choose_words(form: Form) -> EmittedFunction:
     """Write the words that are at least ``%low``, and below ``%high`` if ``%end`` is set.
@@ -33,21 +36,26 @@ def choose_words(form: Form) -> EmittedFunction:
 
 
 def _choose_lanes(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
-    v = Vectors(code, form.size)
-    low, high = (v.L.splat(Value(code.scalar, name, v.dtype)) for name in ("%low", "%high"))
-    ends = v.L.splat(Value(code.scalar, "%end", dtypes.bool_))
+    v, e = Vectors(code, form.size), code.e
+    low, high = (Value(code.scalar, name, v.dtype) for name in ("%low", "%high"))
+    largest = code.scalar.constant(-1, v.dtype)
+    first = v.L.splat(low)
+    last = v.L.splat(code.scalar.select(Value(code.scalar, "%end", dtypes.bool_), high - 1, largest))
 
     def choose(start: str, inside: Value | None) -> None:
         words = writer.words(v.L, start, None if inside is None else str(inside.name))
-        is_below, is_above = words < low, (words >= high) & ends
+        is_below, wanted = words < first, (words >= first) & (words <= last)
         if inside is not None:
-            is_below, is_above = is_below & inside, is_above | ~inside
-        wanted = ~(is_below | is_above)
+            is_below, wanted = is_below & inside, wanted & inside
         v.store(v.together(words, wanted), "%to", code.integer(chosen))
         for slot, lanes in ((below, is_below), (chosen, wanted)):
             code.keep(code.add(code.integer(slot), lane_count(code, v.L, lanes)), slot)
 
-    v.each("%count", choose)
+    most = e.assign(f"and i64 %count, {-AT_ONCE * v.width}")
+    with e.loop("0", most, AT_ONCE * v.width) as start:
+        for number in range(AT_ONCE):
+            choose(code.add(start, number * v.width), None)
+    v.each("%count", choose, most)
 
 
 def _choose_each(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:

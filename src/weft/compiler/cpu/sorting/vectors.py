@@ -63,11 +63,11 @@ class Vectors:
         """The mask of the first ``count`` lanes, or of all."""
         return self.code.below(self.L, count)
 
-    def each(self, count: str, body: Callable[[str, Value | None], None]) -> None:
-        """Call ``body(start, inside)`` for all of ``count`` elements. For the last ones, which do not fill a vector,
-        ``inside`` is their mask."""
+    def each(self, count: str, body: Callable[[str, Value | None], None], first: str = "0") -> None:
+        """Call ``body(start, inside)`` for elements from ``first`` to ``count``. ``inside`` is the mask of the last ones,
+        which do not fill a vector, and otherwise None."""
         whole = self.e.assign(f"and i64 {count}, {-self.width}")
-        with self.e.loop("0", whole, self.width) as start:
+        with self.e.loop(first, whole, self.width) as start:
             body(start, None)
         rest = self.code.subtract(count, whole)
         with self.e.when(self.code.compare("ne", rest, 0)):
