@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
@@ -149,6 +150,14 @@ def test_inputs_of_bilinear_broadcast() -> None:
     x1, x2 = mx.random.normal((5, 1, 2)), mx.random.normal((6, 3))
     expected = mx.einsum("asi,bj,oji->abo", x1, x2, layer.weight) + layer.bias
     assert mx.allclose(layer(x1, x2), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 5, 8])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_slopes_of_alibi_are_those_of_mlx(heads: int, dtype: str, mlx_package: Any) -> None:
+    found, expected = (m.nn.ALiBi.create_alibi_slope(heads, getattr(m.core, dtype)) for m in (weft, mlx_package))
+    assert found.dtype == getattr(mx, dtype)
+    assert found.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)])

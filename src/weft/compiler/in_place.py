@@ -33,7 +33,7 @@ FEW_MISSES, SELDOM = 8, 16
 only."""
 
 
-class _Filled(NamedTuple):
+class _TableInPlace(NamedTuple):
     """A table that no run is using, filled with the addresses of inputs; the addresses of arrays, the serials of their
     nodes, and the arrays in the memory of another engine, each with its slot."""
 
@@ -70,7 +70,7 @@ class InPlace:
         self._positions = {number: position for position, number in enumerate(replaced.values())}
         self._sizes = [plan.sizes[number] for number in replaced.values()]
         self._fresh = [(number, block) for number, block in enumerate(plan.blocks) if number not in self._positions]
-        self._free: list[_Filled] = []
+        self._free: list[_TableInPlace] = []
         self._misses = 0
         """How many calls in a row were not run in this way."""
 
@@ -125,7 +125,7 @@ class InPlace:
             found.append(leaf(View(buffer, output.offset, output.strides), shape, dtype))
         return found
 
-    def _filled(self, arrays: Sequence[Any], serials: list[int], before: _Filled | None) -> _Filled | None:
+    def _filled(self, arrays: Sequence[Any], serials: list[int], before: _TableInPlace | None) -> _TableInPlace | None:
         """A table with the addresses of arrays; None if some have not arrived, or if memory that should be replaced
         cannot be."""
         plan = self._plan
@@ -152,7 +152,7 @@ class InPlace:
                 table.values[slot] = view.address
         for number, position in self._positions.items():
             table.values[plan.blocks[number][0]] = addresses[self._replaced[position]]
-        return _Filled(table, addresses, serials, elsewhere)
+        return _TableInPlace(table, addresses, serials, elsewhere)
 
 
 def in_place(

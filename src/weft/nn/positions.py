@@ -112,8 +112,12 @@ class ALiBi(Module):
     """
 
     @staticmethod
-    def create_alibi_slope(num_heads: int) -> mx.array:
+    def create_alibi_slope(num_heads: int, dtype: mx.Dtype = mx.float32) -> mx.array:
         """The slopes of heads, ``(num_heads, 1, 1)``: powers of two if the number of heads is a power of two.
+
+        Args:
+            num_heads: number of heads.
+            dtype: the dtype of the result.
 
         >>> nn.ALiBi.create_alibi_slope(4).flatten()
         array([0.25, 0.0625, 0.015625, 0.00390625], dtype=float32)
@@ -122,7 +126,7 @@ class ALiBi(Module):
         half = 1 << (heads.bit_length() - 1)
         # Every other slope of those for twice as many heads, which lie between the first ones.
         exponents = [*range(2, 2 * half + 1, 2), *range(1, 2 * half, 2)][:heads]
-        return mx.array([2.0 ** (-4 * exponent / half) for exponent in exponents]).reshape(heads, 1, 1)
+        return mx.array([2.0 ** (-4 * exponent / half) for exponent in exponents], dtype).reshape(heads, 1, 1)
 
     @staticmethod
     def create_alibi_matrix(
@@ -147,7 +151,7 @@ class ALiBi(Module):
         """
         queries, keys = mx.arange(offset, q_sequence_length), mx.arange(k_sequence_length)
         nearness = -mx.abs(mx.expand_dims(queries, 1) - keys)
-        return mx.expand_dims(nearness, (0, 1)).astype(dtype) * ALiBi.create_alibi_slope(num_heads).astype(dtype)
+        return mx.expand_dims(nearness, (0, 1)).astype(dtype) * ALiBi.create_alibi_slope(num_heads, dtype)
 
     def __call__(self, attention_scores: mx.array, offset: int = 0, mask: Any = None) -> mx.array:
         scores = array_input(self, attention_scores)
