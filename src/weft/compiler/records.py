@@ -1,6 +1,6 @@
-"""What the steps of a plan are, for whoever reads it: operations, loops, bytes, and what is written.
+"""Records of the steps of a plan, for people and tools that read it: operations, loops, bytes, and results.
 
-Nothing here is needed to run a plan, so nothing is stored for it: `Plan.describe` plans once more and describes that.
+Nothing here is needed to run a plan, so it is not stored with the plan: `Plan.describe` plans again and describes that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from weft.primitives.routine import Routine
 
 
 class Region(NamedTuple):
-    """Where in the memory of ``operand`` a step works: ``size`` bytes from byte ``low`` to before ``high``."""
+    """The part of the memory of ``operand`` that a step reads or writes: ``size`` bytes between bytes ``low`` and
+    ``high``."""
 
     operand: Node
     low: int
@@ -26,7 +27,8 @@ class Region(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What a step writes: a result of the program, by number, or a temporary (None)."""
+    """An array that a step writes: ``result`` is its number among the results of the program, or None for a
+    temporary."""
 
     result: int | None
     node: Node
@@ -37,8 +39,8 @@ class StepResult(NamedTuple):
 
 
 class Temporary(NamedTuple):
-    """``size`` bytes from byte ``offset`` of the memory for temporaries, needed from step ``first`` to step ``last``:
-    the value of a node, or scratch memory of the routine that computes it."""
+    """A part of the memory for temporaries: ``size`` bytes from byte ``offset`` on, needed from step ``first`` to step
+    ``last``. It holds the value of a node, or is scratch memory of the routine that computes the node."""
 
     node: Node
     is_scratch: bool
@@ -49,7 +51,8 @@ class Temporary(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """Which of the ``steps`` of a call a step is, how much of the work of all of them it does, and in which way."""
+    """The position of a step among the ``steps`` of a call, how much of the ``whole`` work it does, and in which
+    way."""
 
     position: int
     steps: int
@@ -58,7 +61,8 @@ class Phase(NamedTuple):
     way: str = ""
 
     def of(self, name: str) -> str:
-        """The name of a call, with the way in which it is computed, and the number of its step if it has several."""
+        """The name of a call with the way in which it is computed, and with the number of this step if it has
+        several."""
         name = f"{name} ({self.way})" if self.way else name
         return name if self.steps == 1 else f"{name} {self.position + 1}/{self.steps}"
 
@@ -67,14 +71,14 @@ WHOLE = Phase(0, 1, 1, 1)
 
 
 class StepRecord(NamedTuple):
-    """A step of a plan: a fused kernel (with its ``launch`` and ``schedule``), or a call that computes one node,
-    perhaps with a kernel ``attached`` to it, or a ``feeder`` that makes an operand; or a chain of steps (``chained``),
-    for so many ``turns``.
+    """A step of a plan. It is a fused kernel (with its ``launch`` and ``schedule``), a call that computes one node
+    (perhaps with a kernel ``attached`` to it, or with a ``feeder``, a kernel that computes an operand), or a chain of
+    steps (``chained``), which are repeated ``turns`` times.
 
-    ``names`` are one and several of its kind. ``operations`` are counted by name, in the order of the program. ``work``
-    is how often the innermost body runs, ``arithmetic`` how many scalar operations that makes. ``nodes`` are those of
-    the planned graph that are computed here, ``parallel`` and ``folded`` the extents of the loops, ``regions``
-    what is read. ``runs_on`` says where, if that is not the device of the plan.
+    ``names`` are the words for one step of its kind and for several. ``operations`` are counted by name, in the order
+    of the program. ``work`` is how often the innermost body runs, ``arithmetic`` the number of scalar operations.
+    ``nodes`` are the nodes of the planned graph that are computed here, ``parallel`` and ``folded`` the extents of the
+    loops, ``regions`` the memory that is read. ``runs_on`` names the device if it is not that of the plan.
     """
 
     launch: Launch | None
@@ -104,7 +108,7 @@ class StepRecord(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The operations, repeated ones with their number: ``multiply (2), add``."""
+        """The operations, repeated ones with their count: ``multiply (2), add``."""
         return ", ".join([name if times == 1 else f"{name} ({times})" for name, times in self.operations.items()])
 
     @property
@@ -114,7 +118,7 @@ class StepRecord(NamedTuple):
 
     @property
     def facts(self) -> tuple[str, str, str, int, int, int]:
-        """What is the same of steps that do the same work."""
+        """Facts that are equal for steps that do the same work."""
         return self.kind, self.name, self.loops, self.bytes_read, self.bytes_written, self.arithmetic
 
     @property
@@ -169,10 +173,10 @@ def call_record(
     phase: Phase,
     written: Sequence[StepResult],
 ) -> StepRecord:
-    """The record of a step of a call of a routine; ``locations`` are memory and offset of its inputs, extents and
-    strides of loops over them.
+    """The record of a step of a call of a routine. ``locations`` are, for each input, its memory, its offset there, and
+    the extents and strides of the loops over it.
 
-    Of several steps the first is said to read the inputs, the last to write the results.
+    If a call has several steps, the first is recorded as reading the inputs, and the last as writing the results.
     """
     reads = [strided_region(*location) for location in locations]
     if phase.position:
@@ -201,15 +205,16 @@ def call_record(
 
 
 def with_attached(call: StepRecord, kernel: StepRecord, node: Node) -> StepRecord:
-    """The record of a call of a routine for ``node``, to which a kernel is attached. Where this reads the result does
-    not count: that is in a cache."""
+    """The record of a call of a routine for ``node`` with an attached kernel. The kernel finds the result of the call
+    in a cache, so reading it does not count."""
     assert kernel.launch is not None
     loaded = [region for region in _regions(kernel.launch, "load") if region.operand is not node]
     return _with_kernel(call, kernel, loaded, kernel.written)._replace(attached=kernel)
 
 
 def with_feeder(call: StepRecord, kernel: StepRecord) -> StepRecord:
-    """The record of a call of a routine that a kernel feeds. What this stores does not count: it is in a cache."""
+    """The record of a call of a routine with a feeder. The call finds the feeder's result in a cache: storing it does
+    not count."""
     assert kernel.launch is not None
     return _with_kernel(call, kernel, _regions(kernel.launch, "load"), ())._replace(feeder=kernel)
 
@@ -235,8 +240,8 @@ def _with_kernel(
 def chain_record(
     steps: Sequence[StepRecord], turns: int, units: int, grain: int, inside: Container[Node]
 ) -> StepRecord:
-    """The record of a chain of steps. What is ``inside`` of it is in a cache and does not count."""
-    first = next((record for record in steps if record.launch is None), steps[0])  # kernels may be left alone
+    """The record of a chain of steps. Values that only the chain uses (``inside``) stay in a cache and do not count."""
+    first = next((record for record in steps if record.launch is None), steps[0])  # a chain may consist of kernels only
     operations: dict[str, int] = {}
     for record in steps:
         for name, times in record.operations.items():
@@ -265,7 +270,7 @@ def chain_record(
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
-    """How often each name occurs, in the order of their first."""
+    """How often each name occurs. The names are in the order of their first occurrence."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
@@ -273,7 +278,8 @@ def _counted(names: Iterable[str]) -> dict[str, int]:
 
 
 def bytes_of(regions: Iterable[Region]) -> int:
-    """How many bytes are in the regions; where several share memory, at most as many as it has from end to end."""
+    """How many bytes the regions have together. Regions that overlap count at most the bytes from the first to the
+    last."""
     total = low = high = size = 0
     before: Node | None = None
     for region in sorted(set(regions), key=lambda region: (id(region.operand), region.low)):
@@ -286,7 +292,7 @@ def bytes_of(regions: Iterable[Region]) -> int:
 
 
 def strided_region(operand: Node, start: int, extents: Sequence[int], strides: Sequence[int]) -> Region:
-    """What loops of ``extents`` touch; start and strides are in elements."""
+    """The memory that loops of ``extents`` access. ``start`` and ``strides`` are in elements."""
     size = operand.dtype.size
     low = high = start
     count = 1
@@ -298,7 +304,8 @@ def strided_region(operand: Node, start: int, extents: Sequence[int], strides: S
 
 
 def _regions(launch: Launch, operation: str) -> list[Region]:
-    """What the loads or the stores of a kernel touch. Where indices are computed, one for each time that happens."""
+    """The memory that the loads or the stores of a kernel access. Computed indices count one element for each
+    access."""
     regions = []
     for instruction in launch.kernel.instructions:
         access = instruction.access
@@ -323,12 +330,12 @@ def _region(launch: Launch, instruction: Instruction, access: Access) -> Region:
 
 
 def _arithmetic(launch: Launch) -> int:
-    """How many scalar operations a kernel stands for; what a pass computes again does not count."""
+    """How many scalar operations a kernel stands for. Operations that a later pass repeats count once."""
     return sum([_times(launch, i) for i in launch.kernel.instructions if i.operation in ("apply", "reduce", "scan")])
 
 
 def _times(launch: Launch, instruction: Instruction) -> int:
-    """How many values an instruction has; a reduction, how many it folds."""
+    """How many values an instruction computes; for a reduction, how many values it folds."""
     rows = 1 if instruction.level is Level.KERNEL else launch.row_count
     sweeps, varying = launch.sweep_extents[: instruction.sweep], instruction.varying
     if instruction.operation == "reduce":

@@ -1,4 +1,4 @@
-"""Regions of arrays: what is around one, and whether a kernel reads where another one writes."""
+"""Boxes of arrays and how to cut around them, and whether two kernels access the same elements of an array."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Box(NamedTuple):
 
 
 def around(shape: Shape, inner: Box) -> list[Box]:
-    """All of an array but a box in it, as boxes that do not overlap. Those that are most often contiguous are first."""
+    """The rest of an array around a box in it, as boxes that do not overlap. Boxes cut on outer axes come first: they
+    are contiguous more often."""
     found: list[Box] = []
     starts, sizes = [0] * len(shape), list(shape)
     for axis, (start, size, extent) in enumerate(zip(*inner, shape, strict=True)):
@@ -34,15 +35,15 @@ def around(shape: Shape, inner: Box) -> list[Box]:
 
 
 class Reach(NamedTuple):
-    """Where an access goes in an array, on one axis: from ``low`` to ``high``, in multiples of ``step`` from ``low`` on
-    (0: there is only one)."""
+    """The indices of an access on one axis of an array: ``low``, ``low + step``, and so on up to ``high``. A ``step``
+    of 0 means a single index."""
 
     low: int
     high: int
     step: int
 
     def misses(self, other: Reach) -> bool:
-        """Whether no index is in both."""
+        """Whether the two have no index in common."""
         if self.high < other.low or other.high < self.low:
             return True
         step = gcd(self.step, other.step)
@@ -50,7 +51,7 @@ class Reach(NamedTuple):
 
 
 def are_apart(left: Access, left_launch: Launch, right: Access, right_launch: Launch, shape: Shape) -> bool:
-    """Whether two accesses to the memory of an array of ``shape`` never go to the same element."""
+    """Whether two accesses to an array of ``shape`` certainly never reach the same element."""
     shape = shape or (1,)
     one, other = _reach(left, left_launch, shape), _reach(right, right_launch, shape)
     if one is None or other is None:
@@ -59,7 +60,7 @@ def are_apart(left: Access, left_launch: Launch, right: Access, right_launch: La
 
 
 def _reach(access: Access, launch: Launch, shape: Shape) -> list[Reach] | None:
-    """Where an access may go on each axis of a contiguous array; None if that is not known."""
+    """Which indices an access may have on each axis of a contiguous array; None if that is not known."""
     if access.computed:
         return None
     extents = (*launch.row_extents, *launch.sweep_extents, launch.lane_extent)
@@ -82,8 +83,8 @@ def _reach(access: Access, launch: Launch, shape: Shape) -> list[Reach] | None:
 
 
 def _carried(reach: list[Reach], shape: Shape) -> list[Reach]:
-    """Where an access goes that goes on in the next row behind the end of an axis: anywhere on that axis, in multiples
-    of what divides both its step and the extent."""
+    """The reach of an access whose index exceeds the extent of an axis, and which so continues in the next row. On that
+    axis it may reach any index, in steps of the greatest common divisor of its step and the extent."""
     for axis in reversed(range(1, len(shape))):
         over = reach[axis].high // shape[axis]
         if over:

@@ -1,4 +1,4 @@
-"""Which values their users make again, of what is in memory in any case, so that they need not be stored."""
+"""Which values each group that uses them computes again, from values that are in memory anyway, to save a store."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ IsStored = Callable[[Node], bool]
 
 
 def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsStored, limits: FusionLimits) -> bool:
-    """Whether several groups, the ``users`` of a node, had better compute it again than read it: if that costs less
-    than memory does, and if what they read instead is in memory in any case, and no larger.
+    """Whether several groups, the ``users`` of a node, should compute it again instead of reading it. They should if
+    the operations cost less than the memory accesses, and if they read no more bytes for it, of values that are in
+    memory anyway.
 
-    ``uses_of`` says where a node is used, as far as that is known, ``is_stored`` whether it is stored whoever uses it.
+    ``uses_of`` gives the uses of a node that are known so far, ``is_stored`` whether it is stored whatever uses it.
     """
     size = _bytes(node)
     left = limits.repeated_operations * (node.dtype.size if size >= limits.uncached_size else 1)
@@ -41,7 +42,7 @@ def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsSt
 
 
 def _behind_views(node: Node, uses_of: UsesOf) -> tuple[Node, set[Group]]:
-    """What views show, and the groups that use it."""
+    """The node whose elements are seen through views, and the groups that use it or one of these views."""
     groups = {user for user, _ in uses_of(node)}
     while passes(node):
         node = node.inputs[0]

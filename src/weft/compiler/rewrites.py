@@ -16,24 +16,25 @@ from weft.graph.symbolic import open_trace
 from weft.graph.tracing import no_value
 
 UNROLLED_ELEMENTS = 8
-"""A reduction of more elements fills the lanes of a vector well enough."""
+"""Reductions of up to this many elements are unrolled. One of more elements fills the lanes of a vector well enough."""
 
 UNROLLED_AGAIN = 16
-"""So many if elements of its input are made of the same numbers again and again: then folding vectors takes longest."""
+"""The same for reductions whose elements are computed from a small input that is read again and again. Up to this many
+elements, folding across the lanes of vectors would take most of the time."""
 
 UNROLLED_OPERATIONS = 32
-"""What an unrolled reduction may add to a kernel."""
+"""The most operations that an unrolled reduction may add to a kernel."""
 
 AGAIN = 64
-"""An input of which each element is read so often is worth a copy."""
+"""An input is worth a copy if each of its elements is read at least this often."""
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Graph:
-    """A private copy of the graph that passes may change.
+    """A private copy of the graph, which passes may change.
 
-    ``order`` is topological, ``inputs`` gives the strides of inputs. Serials are in the order of the program, which the
-    order of steps follows.
+    ``order`` is topological, ``inputs`` gives the strides of inputs. Serials are in the order of the program, and steps
+    are ordered by them.
     """
 
     order: Sequence[Node]
@@ -70,7 +71,7 @@ def graph_of(entries: Sequence[Entry], outputs: Sequence[int]) -> Graph:
 
 
 def _require_plain(entries: Sequence[Entry]) -> None:
-    """Raise unless all extents are plain ints: nothing else is planned."""
+    """Raise unless all extents are plain ints: symbolic ones cannot be planned."""
     for primitive, *rest in entries:
         trace = None if all(map(_is_plain, rest)) else open_trace(tuple(rest))
         if trace is not None:
@@ -82,7 +83,7 @@ _PLAIN = frozenset({int})
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a parameter is no tuple, or one of plain ints alone, as most shapes are."""
+    """Whether a parameter is not a tuple, or is a tuple of plain ints only, as most shapes are."""
     return type(value) is not tuple or _PLAIN.issuperset(map(type, value))
 
 
@@ -101,8 +102,8 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
 
 
 def expansion(graph: Graph, target: Target | None = None) -> Graph:
-    """Operations become several others, in an order that extents decide: see `Primitive.expanded`; or what a target has
-    in their place: see `Target.replaced`."""
+    """Some operations become several others, which depend on the extents (see `Primitive.expanded`) or which the target
+    prefers (see `Target.replaced`)."""
     results: dict[Node, Sequence[Node] | None] = {}
 
     def replaced(node: Node) -> Sequence[Node] | None:
@@ -126,18 +127,18 @@ def expansion(graph: Graph, target: Target | None = None) -> Graph:
 
 
 def lowering(graph: Graph) -> Graph:
-    """Operations become simpler ones, now that all extents are known: see `Primitive.lowered`."""
+    """Some operations become simpler ones, since all extents are known here; see `Primitive.lowered`."""
     return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.lowered(node))
 
 
 def partition(graph: Graph) -> Graph:
-    """Long folds become folds of parts and of their results: see `Primitive.in_parts`."""
+    """Long folds become folds of parts, followed by a fold of the parts' results; see `Primitive.in_parts`."""
     return _replaced(graph, lambda node: None if node.primitive is None else node.primitive.in_parts(node))
 
 
 def adaptation(graph: Graph, target: Target) -> Graph:
-    """Calls of routines become what a target has steps for: see `Routine.on`, ``adapts`` and ``rounds``. Where the
-    result of one is converted, and not used otherwise, the step may do that."""
+    """Calls of routines take the form for which a target has steps; see ``adapts`` and ``rounds`` of `Routine.on`. If
+    the only use of a result is a conversion to another dtype, the step may do the conversion itself."""
     routines = {node for node in graph.order if _is_adapted(node, target.kind)}
     if not routines:
         return graph
@@ -165,8 +166,8 @@ def _is_adapted(node: Node, kind: str) -> bool:
 
 
 def short_reductions(graph: Graph) -> Graph:
-    """Reductions of few elements take each of them as an input of its own. Then the lanes of a kernel go along another
-    axis, and it may reduce their results in turn. See `Reduction.unrolled`."""
+    """Reductions of few elements become operations on one input for each element. Then the lanes of a kernel go along
+    another axis, and the kernel may also reduce the results. See `Reduction.unrolled`."""
     candidates = {node for node in graph.order if 1 < _elements_joined(node) <= UNROLLED_AGAIN}
     if not candidates:
         return graph
@@ -191,15 +192,16 @@ def short_reductions(graph: Graph) -> Graph:
 
 
 def _elements_joined(node: Node) -> int:
-    """How many elements a reduction joins to one; 0 if the node is none."""
+    """How many elements a reduction joins to one; 0 if the node is no reduction."""
     return node.inputs[0].size // node.size if isinstance(node.primitive, p.Reduction) and node.size else 0
 
 
 def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None:
-    """The operations and views, at most so many operations, that make ``node`` of what nothing else uses, in order.
+    """The operations and views that compute ``node`` and that nothing else uses, in order. None if there are more than
+    ``most`` operations.
 
-    None if there are more; or if something else is used, or is a reduction: a kernel that walks along the rows can
-    serve both, or fold them twice.
+    None also if something else uses one of them, or if one is a reduction or a scan: a kernel that walks along the rows
+    can then serve both uses, or fold twice.
     """
     used: Counter[Node] = Counter()
     made, pending = [], [node]
@@ -220,7 +222,8 @@ def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None
 
 
 def _read_again(made: Sequence[Node], source: Node) -> set[Node]:
-    """Inputs of the operations that make ``source`` which have its last two axes, and are read again and again."""
+    """Inputs of the operations ``made`` that are read again and again to compute ``source``, have at least two axes,
+    and the last axis of ``source``."""
     inputs = {x for node in made for x in node.inputs} - set(made)
     small = [x for x in inputs if x.size * AGAIN <= source.size]
     found = [x for x in small if x.ndim > 1 and x.shape[-1] == source.shape[-1] > 1]
@@ -228,8 +231,8 @@ def _read_again(made: Sequence[Node], source: Node) -> set[Node]:
 
 
 def _differs_along_lanes(x: Node, made: Sequence[Node], source: Node) -> bool:
-    """Whether ``source``, which is made of ``x`` by operations, has other elements of ``x`` along its last axis but
-    one."""
+    """Whether elements of ``source`` that differ only in the index on the last axis but one are made of different
+    elements of ``x``. ``made`` are the operations between the two."""
     reached = {x}
     for node in made:
         if not reached.isdisjoint(node.inputs) and not _repeats_along_lanes(node):
@@ -242,12 +245,12 @@ def _repeats_along_lanes(node: Node) -> bool:
 
 
 def _turn(inputs: Iterable[Node], users: Sequence[Node]) -> None:
-    """Have the users of inputs read copies whose last axis is outermost in memory. What vectors go along, when each
-    element of that axis is taken alone, are neighbours then."""
+    """Let the users of inputs read copies of them whose last axis is outermost in memory. When each element of that
+    axis is an operand of its own, the elements of a vector are then neighbours in memory."""
     turned = {x: p.turned(x) for x in inputs}
     for node in users:
         node.inputs = tuple([turned.get(x, x) for x in node.inputs])
-        node.serial = next_serial()  # behind its inputs
+        node.serial = next_serial()  # greater than the serials of its new inputs
 
 
 def transposed_results(graph: Graph) -> Graph:
@@ -277,20 +280,22 @@ def _swaps_last_axes(node: Node) -> bool:
 
 
 def long_rows(graph: Graph, short: int) -> Graph:
-    """Many rows of less than ``short`` elements become one, where an operand is the same for all of them."""
+    """Several rows of less than ``short`` elements become one row, where one operand is the same for all rows."""
     joined = JoinedRows(graph.order, graph.inputs, short)
     return _replaced(graph, joined.replaced) if joined.members else graph
 
 
 def boxes(graph: Graph, target: Target) -> Graph:
-    """What is made of rotated arrays element by element is made box by box of what they are copies of."""
+    """Elementwise results of rotated arrays are computed box by box from the arrays that were rotated; see
+    `rotations`."""
     reads = RotatedReads(graph.order, graph.outputs, target.limits.most_boxes)
     return _replaced(graph, reads.replaced) if reads.members else graph
 
 
 def assignments(graph: Graph, target: Target) -> Graph:
-    """Results of many elements that are stored in any case are written part by part, with what makes the parts; see
-    `Primitive.assigned`. What kernels read goes on being computed in them, and what calls may have made for them, too.
+    """Large results that are stored anyway are written part by part, by the kernels and calls that compute the parts;
+    see `Primitive.assigned`. Values that kernels read are left alone, since the kernels compute them where they read
+    them. So are operands of calls that a kernel may feed.
     """
     least = target.limits.assigned_size
     if not least:
@@ -321,13 +326,13 @@ def _uses(graph: Graph) -> Counter[Node]:
 
 Pass = Callable[[Graph], Graph]
 PASSES: tuple[Pass, ...] = (short_reductions, transposed_results)
-"""In the order in which they are applied, to what a target computes."""
+"""Passes that do not depend on the target, in the order in which they are applied."""
 
 
 def _replaced(graph: Graph, rule: Callable[[Node], Node | None]) -> Graph:
-    """The graph with each node replaced by what ``rule`` makes of it, if it makes anything.
+    """The graph with each node replaced by the node that ``rule`` returns for it, unless it returns None.
 
-    Serials are renewed so that a replacement keeps the position of the original.
+    Serials are renewed so that a replacement keeps the position of the original in the order.
     """
     replaced: dict[Node, Node] = {}
     for node in graph.order:

@@ -1,7 +1,8 @@
-"""Elementwise work on rotated arrays, such as `roll` makes of a periodic grid for its neighbours.
+"""Elementwise operations on rotated arrays, such as `roll` makes of a periodic grid to get the neighbours of each
+point.
 
-A rotated array is a copy of another one. What reads it element by element may read the other one: its result is cut
-where the ends of that meet, into boxes, and each is computed of slices. So no copy is made.
+A rotated array is a copy of another one, its source. An elementwise operation can read the source instead: its result
+is cut into boxes where the rotation wraps around, and each box is computed from slices. So no copy is made.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ from weft.compiler.updates import STEP_ELEMENTS
 from weft.graph.node import Node, Shape, serial_of
 
 MOST_MADE = 64
-"""Of more operations a result is made in so much time that copies do not matter, and code for its boxes takes long."""
+"""A result of more operations takes so long to compute that copies do not matter, and code for its boxes takes long to
+generate."""
 
 MOST_NODES = 1 << 12
-"""Planning so many more takes some tenths of a second."""
+"""The most nodes that may be added to a graph. Planning so many takes some tenths of a second."""
 
 SHORTEST_ROW = 64
-"""Shorter rows are not cut: their parts would not fill vectors."""
+"""Shorter rows are not cut, because their parts would not fill vectors."""
 
 Cuts = list[list[int]]
-"""Per axis where boxes begin, and the end of the last one."""
+"""For each axis, where its boxes begin, and where the last one ends."""
 
 
 class RotatedReads:
-    """What becomes of the nodes of a graph that are computed of rotated arrays; ``members`` are those whose results are
-    stored, which become updates of at most ``most`` boxes.
+    """Replacements for the nodes of a graph that are computed elementwise from rotated arrays. ``members`` are the
+    nodes whose results are stored. Each becomes an update of at most ``most`` boxes.
 
-    What others are made of element by element is made again for each box. Slices of one box stand once in the graph.
+    The elementwise nodes between the rotated arrays and a member are computed again for each box. Members that are cut
+    in the same way share the slices and nodes of a box.
     """
 
     def __init__(self, order: Sequence[Node], outputs: Sequence[Node], most: int) -> None:
@@ -66,7 +69,7 @@ class RotatedReads:
                     self.members.add(node)
 
     def _made_of(self, node: Node) -> tuple[list[Node], list[Node]]:
-        """The nodes that are computed for a member, in order, and what they read."""
+        """The nodes that are computed for a member, in order, and the nodes that these read."""
         made: set[Node] = set()
         read: set[Node] = set()
         pending = [node]
@@ -89,7 +92,7 @@ class RotatedReads:
         return [sorted(found) for found in cuts]
 
     def replaced(self, node: Node) -> Node | None:
-        """An update that writes the boxes of a member."""
+        """The update that writes the boxes of a member; None for other nodes."""
         if node not in self.members:
             return None
         made, read = self._made_of(node)
@@ -111,7 +114,7 @@ class RotatedReads:
         return found
 
     def _sliced(self, node: Node, box: Box) -> Node:
-        """A box of what a member reads."""
+        """A box of an array that a member reads."""
         if p.is_constant(node):
             return node
         starts = box.starts
@@ -132,14 +135,15 @@ def _is_rotated(node: Node) -> bool:
 
 
 def _is_of_rows(node: Node) -> bool:
-    """Whether a node shows what is folded or scanned: a kernel may do whole rows, and all that is made of them."""
+    """Whether a node is the result of a fold or scan, or a view of it. Then a kernel may do whole rows, with everything
+    that is computed from them."""
     while p.is_view(node):
         node = node.inputs[0]
     return isinstance(node.primitive, p.Folding | p.Scan)
 
 
 def _source_of(node: Node) -> tuple[Node, Shape]:
-    """What a rotated array is a copy of, though rotated several times, and its offset on each axis."""
+    """The array of which a rotated array is a copy, perhaps after several rotations, and the offset on each axis."""
     extents, offsets = node.shape, (0,) * node.ndim
     found = node.primitive.rotated(node)
     while found is not None:

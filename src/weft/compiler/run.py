@@ -28,10 +28,11 @@ _new = object.__new__
 
 
 def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = True) -> list[View] | None:
-    """Write the addresses of ``inputs`` into the table of a run, once they are there.
+    """Write the addresses of ``inputs`` into the table of a run, as soon as their values are computed. If ``wait`` is
+    False and one is not computed yet, return None instead of waiting.
 
-    Returns copies that were made for the device, to be held until the run is queued: where others may write to the
-    memory of an input, nobody else holds them. None if an input is not there yet, and it is not to ``wait`` for that.
+    Returns copies that were made for the device. The caller holds them until the run is queued, because a copy of
+    memory that others may write to is not cached, so nothing else holds it.
     """
     values, engine = table.values, plan.engine
     slot, copies = FIRST, []
@@ -47,7 +48,7 @@ def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = 
                 if table.stopped or again is event:
                     raise
                 if again is not None:
-                    again.wait()  # the work was cancelled with something else that waited for it
+                    again.wait()  # it was cancelled with another run that waited for it, and is computed again
         if view.buffer.engine is engine:
             values[slot] = view.address
         else:
@@ -59,14 +60,14 @@ def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = 
 
 
 def arrived(views: Sequence[View]) -> bool:
-    """Whether nothing has to be waited for before values are read."""
+    """Whether all values can be read without waiting."""
     events = [view.event for view in views]
     return events.count(None) == len(events) or all(event is None or event.done for event in events)
 
 
 def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE) -> list[Buffer]:
-    """Take memory for outputs and temporaries, some of which may be ``donated``, by slot; write its addresses into the
-    table of a run."""
+    """Take memory for outputs and temporaries, and write its addresses into the table of a run. ``donated`` gives
+    buffers to use instead of new ones, by slot."""
     values, engine = table.values, plan.engine
     buffers = []
     for slot, size, block in plan.blocks:
@@ -77,7 +78,8 @@ def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE
 
 
 def execute(plan: Plan, table: Table, stream: Stream | None, asked_at: str) -> None:
-    """Run the steps of a plan that were not run yet. ``asked_at`` is the line of the user's program that wants it."""
+    """Run the steps of a plan that have not run yet. ``asked_at`` is the line of the user's program that needs the
+    result."""
     count = plan.steps.count
     if count:
         if recording.recorders and not table.steps_run:  # a resumed run is not recorded
@@ -89,7 +91,7 @@ def execute(plan: Plan, table: Table, stream: Stream | None, asked_at: str) -> N
 
 
 def view_of_input(source: View, output: Output) -> View:
-    """An output that shows an input in another way."""
+    """An output that is a view of an input."""
     view = View(source.buffer, source.offset + output.offset, output.strides)
     view.event = source.event
     return view
@@ -98,9 +100,9 @@ def view_of_input(source: View, output: Output) -> View:
 def run_now(
     plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None = None, wait: bool = True
 ) -> list[View] | None:
-    """The outputs of a plan, computed on this thread for ``stream`` (None: that of the thread).
+    """The outputs of a plan, computed on this thread for ``stream`` (None: the thread's stream).
 
-    ``table`` holds the constants. None if an input is not there yet, and it is not to ``wait`` for that.
+    ``table`` holds the constants. Returns None if ``wait`` is False and an input is not computed yet.
     """
     values, engine, slot = table.values, plan.engine, FIRST
     copies: list[View] | None = None
@@ -116,12 +118,12 @@ def run_now(
 
 
 def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None) -> list[View]:
-    """The outputs of a plan, computed on this thread for ``stream``; ``table`` has the addresses of ``inputs``."""
+    """The outputs of a plan, computed on this thread for ``stream``. ``table`` holds the addresses of ``inputs``."""
     values, engine = table.values, plan.engine
     values[DONE] = 0
     buffers = []
     take = engine.memory.take
-    for slot, size, block in plan.blocks:  # `write_memory` and `Buffer` written out, for most calls come here
+    for slot, size, block in plan.blocks:  # `write_memory` and `Buffer` inlined, for speed: most calls come here
         buffer = _new(Buffer)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
         values[slot] = buffer.address = take(buffer, block)
@@ -144,7 +146,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
 
 
 class Memory(NamedTuple):
-    """The buffers of a run's outputs and temporaries, and the table that says so to the engine."""
+    """The buffers of a run's outputs and temporaries, and the table that gives their addresses to the engine."""
 
     buffers: Sequence[Buffer]
     table: Table
@@ -153,11 +155,13 @@ class Memory(NamedTuple):
 class Run:
     """A plan with its inputs, its new buffers and its constants.
 
-    ``ended``: inputs that nobody needs afterwards; their buffers may become those of outputs. ``deferred``: buffers are
-    taken later, after the outputs were published; only then is it known which inputs ended.
+    ``ended`` are inputs that nothing needs after the run: their buffers may become those of outputs. If a run is
+    ``deferred``, its buffers are taken only after the outputs were published, since only then it is known which inputs
+    have ended.
     """
 
-    done = False  # it is used as an event, and is done only by running it
+    # Outputs use a run as their event. A run that has ended is removed from them, so this is never True.
+    done = False
     __slots__ = (
         "_asked_at",
         "_constants",
@@ -187,12 +191,12 @@ class Run:
         self._asked_at = user_location() if recording.recorders else ""
         self._lock = new_lock()
         self._outputs: list[ref[View]] = []
-        """Weak, because the outputs refer to the run while they wait for it: nobody may ever read them."""
+        """Weak references, because the outputs refer to the run while they wait for it, and may never be read."""
         self._memory: Memory | None = None
         self._event: Event | None = None
-        """That of the stream's worker, while it is queued there."""
+        """The event of the stream's worker, while the run is queued there."""
         self._failed: Event | None = None
-        """The event of a worker that failed."""
+        """The event of a worker that failed to run this."""
         events = [view.event for view in inputs]
         if events.count(None) != len(events):
             for event in events:
@@ -208,7 +212,7 @@ class Run:
         return Memory(write_memory(plan, table, donated), table)
 
     def take_memory(self, ended: Collection[int] = ()) -> bool:
-        """Take memory for the outputs; False if that has happened: another thread may be running this."""
+        """Take memory for the outputs. False if that was done before: another thread may be running this."""
         with sections:
             is_first = self._memory is None
             self._with_memory(ended)
@@ -222,25 +226,26 @@ class Run:
                 view = found()
                 if view is not None and not output.from_input:
                     view.move(memory.buffers[output.number])
-            self._memory = memory  # last: should an interrupt come before, all of this is done again
+            self._memory = memory  # last, so that all of this is done again if an interrupt comes before
         return memory
 
     @property
     def can_begin(self) -> bool:
-        """Whether all inputs are there."""
+        """Whether all inputs are computed."""
         return arrived(self._inputs)
 
     def _run(self, table: Table) -> None:
-        """Run on this thread, after what the inputs wait for; what was done before it was stopped is not done again."""
+        """Run on this thread, after waiting for the inputs. If it was stopped before, continue with the next step."""
         if table.stopped:
-            raise CancelledError  # before it waits for what need not be computed any more
+            raise CancelledError  # before waiting for inputs that are not needed any more
         copies = write_inputs(self._plan, table, self._inputs)
         execute(self._plan, table, self._stream, self._asked_at)
         del copies
 
     def queue(self, stream: Stream) -> Event:
-        """Leave it to the worker of a stream; the `results` wait for the event. Should it fail, they are promised
-        afterwards: who reads one then runs it again. Of those who could read one before that, none may have begun."""
+        """Submit the run to the worker of a stream, whose event the `results` wait for. If it fails there, they become
+        promises again, so that a thread that reads one runs it again. No thread may have begun to read a result before
+        this call."""
         with sections:
             self._stream = stream  # keeps the stream alive until the work is done
             self._event = event = self._plan.engine.submit(stream, self._queued, self._stop)
@@ -264,7 +269,7 @@ class Run:
             raise
 
     def _stop(self) -> None:
-        """Stop before the next step, and ask what the inputs wait for to end early as well."""
+        """Stop before the next step, and cancel what the inputs wait for."""
         assert self._memory is not None
         self._memory.table.cancel()
         for view in self._inputs:
@@ -273,7 +278,7 @@ class Run:
                 event.cancel()
 
     def results(self) -> list[View]:
-        """The outputs, which are made here, once; their elements are there when the run is over."""
+        """The outputs, which are created by this call, once. Their elements are there when the run has ended."""
         memory, inputs = self._memory, self._inputs
         views = []
         for output in self._plan.outputs:
@@ -286,33 +291,33 @@ class Run:
         return views
 
     def _await(self, event: Run | Event | None) -> None:
-        """Have the outputs that somebody holds wait for an event."""
+        """Let the outputs that still exist wait for an event."""
         for found in self._outputs:
             view = found()
             if view is not None:
                 view.event = event
 
     def promise(self, avals: Sequence[tuple[Shape, Dtype]]) -> list[Node]:
-        """Output nodes; reading one runs this plan if nobody has. An interrupt before the run loses nothing."""
+        """Nodes of outputs. Reading one runs this plan if it has not run. An interrupt before the run loses nothing."""
         views = self.promised()
         return [leaf(view, shape, dtype) for view, (shape, dtype) in zip(views, avals, strict=True)]
 
     def promised(self) -> list[View]:
-        """The outputs; reading one runs this plan if nobody has."""
+        """The outputs. Reading one runs this plan if it has not run."""
         views = self.results()
         for view in views:
             view.event = self
         return views
 
     def cancel(self) -> None:
-        """Nothing: who waits runs it itself, and is told so by whoever interrupts it."""
+        """Do nothing: the thread that waits runs it itself, and an interrupt reaches that thread directly."""
 
     def wait(self) -> None:
-        """Run if needed; raises the error of the run."""
+        """Run if it has not run. Raises the error of the run."""
         refuse_reentry(sections)
         with sections:
             event = self._event
-            table = self._with_memory().table if event is None else None  # then it will not be queued any more
+            table = self._with_memory().table if event is None else None  # with memory taken, it will not be queued
         if table is None:
             assert event is not None
             event.wait()
@@ -331,14 +336,14 @@ class Run:
         self._await(None)
 
     def _let_go(self, table: Table) -> None:
-        """Refer no more to the memory of a run that is over, which may be in a queue still: whether memory ends is
-        found by counting references."""
+        """Drop the references to the memory of a run that has ended, since a queue may still refer to the run. Whether
+        memory can be freed or donated is found by counting references."""
         self._inputs = ()
         self._memory = Memory((), table)
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:
-    """The buffers of ended inputs by the slot of the output that takes them."""
+    """The buffers of inputs that end with the run, by the slot of the output that takes them over."""
     taken, blocks, engine = {}, plan.blocks, plan.engine
     for number, output in plan.donations:
         if number not in ended:
@@ -350,5 +355,5 @@ def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict
                 taken[slot] = buffer
             elif size_class(buffer.size) == block:
                 taken[slot] = buffer
-                buffer.size = max(buffer.size, size)  # should the run not come, the input has the same elements still
+                buffer.size = max(buffer.size, size)  # the input keeps its elements if the run fails
     return taken

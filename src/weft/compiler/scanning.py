@@ -1,4 +1,4 @@
-"""Scans in fused groups: which groups can walk along a row as a scan does."""
+"""Scans in fused groups: which groups can walk along rows in the order that a scan needs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from weft.primitives.index import Terms
 def fits(node: Node, group: FusedGroup, terms: Terms) -> bool:
     """Whether a group that uses a scan at ``terms`` can compute it.
 
-    It has to loop over just the axes of the scan: their order decides in which order elements are joined. What the
-    group folds may depend on the scan; then both begin at the front, and rows are whole.
+    Its loops must be exactly those over the axes of the scan, because they decide in which order elements are joined.
+    What the group folds may depend on the scan, so both have to walk forward along whole rows.
     """
     if whole_axes(terms, node.shape, group.extents) != tuple(group.axes):
         return False
@@ -25,7 +25,7 @@ def fits(node: Node, group: FusedGroup, terms: Terms) -> bool:
 
 
 def include(node: Node, group: FusedGroup, terms: Terms) -> None:
-    """Make a group walk as a scan does that it computes at ``terms``."""
+    """Let a group compute a scan at ``terms``: walk in its direction, and in its chunks if it has any."""
     axis = _loop_axis(node, terms)
     size = node.primitive.chunk_size(node)
     group.reduced = (axis,)
@@ -46,13 +46,13 @@ def cut(group: FusedGroup, axis: int, size: int) -> Chunks:
 def may_fold(group: FusedGroup) -> bool:
     """Whether rows are walked as a whole, as reductions need it.
 
-    The group may have scans from the end: what is folded does not depend on them, and gets a pass of its own.
+    The group may have scans from the end: what it folds does not depend on them, and is done in a pass of its own.
     """
     return group.chunks is None
 
 
 def _loop_axis(node: Node, terms: Terms) -> int:
-    """The loop axis along which a scan is done."""
+    """The loop axis along which a scan goes."""
     ((axis, _),) = terms[node.primitive.axis(node)].axes
     return axis
 

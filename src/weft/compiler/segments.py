@@ -1,4 +1,4 @@
-"""A graph over several streams is cut into segments that run on one stream each."""
+"""Cuts a graph over several streams into segments, each of which runs on one stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from weft.graph.node import Node
 from weft.runtime.devices import Stream
 
 Depth = tuple[int, Stream]
-"""How many changes of stream there are before a node, and its stream."""
+"""How many changes of stream there are before a node, and the node's stream."""
 
 SegmentKey = tuple[int, Stream, frozenset[Stream], frozenset[Stream]]
 
 
 class Segment(NamedTuple):
-    """Nodes that get values on a stream, and which of these are sent to which other streams."""
+    """Nodes that are computed on one stream, and which of them are sent to which other streams."""
 
     stream: Stream
     nodes: list[Node]
@@ -25,7 +25,7 @@ class Segment(NamedTuple):
 def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -> list[Segment]:
     """The segments of a graph, in an order in which they can be submitted.
 
-    Their nodes are those that are ``wanted``, and those that other segments need. What names no stream is on that of
+    Their nodes are the ``wanted`` ones, and those that other segments need. Nodes without a stream run on the stream of
     the ``caller``.
     """
     keys = _assigned(order, caller)
@@ -46,7 +46,7 @@ def segments_of(order: Sequence[Node], wanted: Sequence[Node], caller: Stream) -
 
 def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, SegmentKey]:
     """The segment of each node. Two nodes are in one segment if they are on one stream, have equally many changes of
-    stream before them, wait for the same other streams, and the same other streams wait for them. So no node waits for
+    stream before them, wait for the same other streams, and are awaited by the same other streams. So no node waits for
     another one merely because they are on the same stream. All results of one node are in its segment."""
     depths: dict[Node, Depth] = {}
     awaited: dict[Node, frozenset[Stream]] = {}
@@ -74,19 +74,20 @@ def _assigned(order: Sequence[Node], caller: Stream) -> dict[Node, SegmentKey]:
 
 
 def _sources(node: Node) -> Sequence[Node]:
-    """What a node is computed from: one that is another name depends on what it names alone."""
+    """The nodes from which a node is computed. One that is an alias of another node depends on that node alone."""
     alias = None if node.primitive is None else node.primitive.alias(node)
     return node.inputs if alias is None else (alias,)
 
 
 def _is_computed_result(node: Node) -> bool:
-    """Whether a node is one of several results of another, and no other name of something."""
+    """Whether a node is one of several results of another node, and not an alias of some input."""
     primitive = node.primitive
     return primitive is not None and primitive.is_result and primitive.alias(node) is None
 
 
 def _turn(key: SegmentKey) -> tuple[int, int, int]:
-    """Sources before what is made of them: at equal depth they wait for at most as many other streams, and at least as
-    many other streams wait for them."""
+    """The order of segments: those that compute inputs of others come before these. Between segments of equal depth,
+    one that computes an input of another waits for at most as many streams, and at least as many streams wait for
+    it."""
     depth, _, awaited, waiting = key
     return depth, len(awaited), -len(waiting)

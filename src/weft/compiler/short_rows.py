@@ -1,8 +1,8 @@
-"""Elementwise work on short rows with an operand that is the same for all of them: many rows become one.
+"""Elementwise operations on short rows with an operand that is the same for all rows: several rows become one.
 
 The lanes of a kernel go along the last axis, and three channels of an image fill three of sixteen lanes. All rows
-together cannot be walked as one if an operand is repeated for each of them, unless there is a copy of it that is as
-long as many rows.
+together cannot be walked as one row if an operand is repeated for each row, unless that operand is copied several
+times, to the length of several rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from weft.graph.node import Node, Shape
 from weft.runtime.memory import contiguous_strides
 
 LONG = 1024
-"""The most elements of a row that others were joined to."""
+"""The most elements of a joined row."""
 
 MANY = 1 << 14
-"""For fewer elements a copy is not worth it."""
+"""For fewer elements, copying the repeated operand is not worth it."""
 
 
 @as_a_whole
 def rows_joined(shape: Shape, short: int) -> int:
-    """How many rows of an array become one, if they have less than ``short`` elements; 1 if it stays as it is."""
+    """How many rows of an array are joined to one, if they have less than ``short`` elements. 1: none are joined."""
     if len(shape) < 2 or not 1 < shape[-1] < short or prod(shape) < MANY:
         return 1
     rows = prod(shape[:-1])
@@ -32,10 +32,11 @@ def rows_joined(shape: Shape, short: int) -> int:
 
 
 class JoinedRows:
-    """What becomes of the nodes of a graph that are computed on joined rows; ``members`` are these.
+    """Replacements for the nodes of a graph that are computed on joined rows. ``members`` are these nodes.
 
-    Elementwise nodes that read each other are, together, or none of them: if others than routines read one of them,
-    these have other loops. Numbers are looked at last, since a template is good for those with the same answers.
+    Elementwise nodes that read each other are joined all or none. They are not joined if a node without a routine reads
+    one of them, since its kernel has other loops. Numbers are compared last, because a template is only good for
+    programs where such comparisons give the same results.
     """
 
     def __init__(self, order: Sequence[Node], inputs: dict[Node, Shape], short: int) -> None:
@@ -48,7 +49,8 @@ class JoinedRows:
                     self.members.update(nodes)
 
     def _fit(self, nodes: set[Node]) -> bool:
-        """Whether nodes read each other, arrays in memory and repeated rows, of which there is one at least."""
+        """Whether all that the nodes read, besides each other, are arrays in memory and repeated rows, and at least one
+        is a repeated row."""
         others = {x for node in nodes for x in node.inputs if x not in nodes and not p.is_constant(x)}
         repeated = {x for x in others if p.repeats(x)}
         whole = others - repeated
@@ -62,7 +64,7 @@ class JoinedRows:
         return all(self._inputs[x] == contiguous_strides(x.shape) for x in whole if x in self._inputs)
 
     def replaced(self, node: Node) -> Node | None:
-        """A view of the node that is computed instead; None if it stays."""
+        """A view of the node on joined rows that is computed instead; None if the node is not replaced."""
         if node not in self.members:
             return None
         extent, count = node.shape[-1], rows_joined(node.shape, self._short)
@@ -83,7 +85,8 @@ class JoinedRows:
 
 
 def _elementwise_parts(order: Sequence[Node]) -> list[tuple[set[Node], bool]]:
-    """The elementwise nodes that read each other, and whether others than routines read one of them."""
+    """The sets of elementwise nodes that read each other, each with whether a node without a routine reads one of
+    them."""
     parts: dict[Node, set[Node]] = {}
     read: set[Node] = set()
     for node in order:

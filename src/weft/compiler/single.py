@@ -1,7 +1,7 @@
-"""The shortest way to a value: one operation on arrays that have theirs.
+"""The shortest way to a value: evaluation of one operation on arrays that have values.
 
-A `Program` knows everything that an evaluation may meet. Most evaluations in a loop meet nothing of it, and the key of
-one operation tells the plan without a walk over a graph.
+A `Program` handles every case that an evaluation may meet. Most evaluations in a loop need none of that: the key of one
+operation identifies its plan, without a walk over a graph.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from weft.runtime.memory import View
 
 _MOST_INPUTS = 4
 _MOST_VIEWS = 8
-"""Longer chains of views of views are planned with the rest."""
+"""A value seen through more views than this is planned as a `Program`."""
 
 _OWN = (2, 1)
-"""References to a view, by its node and by a `Single`, and to its buffer, by the view."""
+"""References to a view, by its node and by a `Single`; and to its buffer, by the view."""
 
 
 class Single:
-    """A node of one operation: the views that it reads, and everything that its plan depends on, as a ``key``.
+    """One operation on values: the views that it reads, and a ``key`` of everything that its plan depends on.
 
-    ``shown`` are inputs that show a value in another way, with that view of it.
+    ``shown`` are inputs that are views of a node with a value, each with the view of that value.
     """
 
     __slots__ = ("_inputs", "_owners", "constants", "key", "shown", "views")
@@ -43,7 +43,7 @@ class Single:
         self._owners: list[Node] = []
 
     def _read(self) -> bool:
-        """Note what the inputs are; False if there are others than values, views of values and one number."""
+        """Collect the inputs. False if there are any but values, views of values, and one number."""
         key, inputs = self.key, self._inputs
         for number, source in enumerate(inputs):
             if number:
@@ -54,7 +54,7 @@ class Single:
             view, owner = source.value, source
             if view is None:
                 primitive, params = source.primitive, source.params
-                if primitive is None:  # another thread has evaluated it
+                if primitive is None:  # another thread has evaluated the input in this moment
                     return False
                 if primitive.is_constant:
                     if self.constants or type(params[0]) is not int:
@@ -73,8 +73,8 @@ class Single:
         return True
 
     def ended(self, donations: Sequence[tuple[int, int]]) -> list[int] | None:
-        """The inputs to which, and to whose memory, nobody else refers: outputs may take it. None if that takes a look
-        at more than values and what they are read by, because what ends is shown by a view."""
+        """The inputs that nothing else refers to, nor to their memory: outputs may take it over. None if a `Program`
+        has to find out, because an input is also read through a view, or a transformation follows values."""
         found = []
         for number, _ in donations:
             owners, views = self._owners, self.views
@@ -87,20 +87,20 @@ class Single:
         return found
 
     def _references_to(self, number: int) -> int:
-        """How often this and the operation, with its views, refer to the owner of an input: in `_owners`, and in the
-        inputs of the operation or of a view. An input that comes twice is there once."""
+        """How many references to the owner of an input belong to this object and the operation with its views: in
+        `_owners`, and in the inputs of the operation or of a view. An input that occurs twice is in `_owners` once."""
         owners = self._owners
         owner = owners[number]
         return 2 * owners.count(owner) + max(self._inputs.count(owner) - 1, 0)
 
     def _is_shown(self, number: int) -> bool:
-        """Whether a view shows what the owner of an input has."""
+        """Whether the operation reads the value of an input's owner also through a view."""
         owners = self._owners
         return owners.count(owners[number]) > 1 or any(view is self.views[number] for _, view in self.shown)
 
 
 def may_be_single(node: Node) -> bool:
-    """Whether it is worth asking for the `single` of a node: a quick look, for which no lock is held."""
+    """Whether it is worth calling `single` for a node. A quick check, without a lock."""
     inputs = node.inputs
     if not 0 < len(inputs) <= _MOST_INPUTS:
         return False
@@ -113,8 +113,8 @@ def may_be_single(node: Node) -> bool:
 
 
 def single(node: Node, stream: Stream) -> Single | None:
-    """A node that `may_be_single` as one operation; None if it is more than that."""
-    # One statement: another thread may evaluate it.
+    """A node for which `may_be_single` is true, as one operation; None if that is not possible."""
+    # Read in one statement, because another thread may evaluate the node.
     primitive, inputs, params = node.primitive, node.inputs, node.params
     if primitive is None or not _is_plain(primitive) or tracing.is_tracing():
         return None
@@ -126,7 +126,8 @@ _plain: dict[Primitive, bool] = {}
 
 
 def _is_plain(primitive: Primitive) -> bool:
-    """Whether a node of a primitive has one result, which is computed, and equal parameters are the same."""
+    """Whether nodes of a primitive have one result, have to be computed, and do the same if their parameters are
+    equal."""
     found = _plain.get(primitive)
     if found is None:
         other = primitive.several or primitive.is_result or primitive.is_view or primitive.has_alias
@@ -136,8 +137,8 @@ def _is_plain(primitive: Primitive) -> bool:
 
 
 def _view_of_value(node: Node, most: int) -> tuple[View, Node] | None:
-    """What a view of a value shows, and the node that has the value; None if it is something else, or not there yet, or
-    seen through more views than ``most``."""
+    """The view of a value that ``node`` shows, and the node that has the value. None if it is no view of a value, if
+    the value is not computed yet, or if it is seen through more than ``most`` views."""
     primitive, inputs = node.primitive, node.inputs
     if primitive is None or not primitive.is_view or primitive.is_unique or not most:
         return None

@@ -1,7 +1,7 @@
-"""What a target is: it chooses a schedule for each launch of a kernel, and makes code of both.
+"""What a target does: it chooses a schedule for each launch of a kernel, and generates code from both.
 
-A `Kernel` says what is computed. A `Schedule` says how a target does it, and is a part of the identity of the code. The
-planner goes through this interface and does not test which target it has.
+A `Kernel` says what is computed. A `Schedule` says how a target computes it, and is part of what identifies the code.
+The planner uses this interface only, and never tests which target it has.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from weft.runtime.steps import Step
 
 
 class Schedule(ABC):
-    """How one launch of a kernel is done.
+    """How one launch of a kernel is carried out.
 
-    ``units`` are independent pieces of work; threads take ``grain`` of them at once. What is not abstract is right for
-    a target that has nothing to choose.
+    ``units`` are independent pieces of work, of which a thread takes ``grain`` at once. The methods that are not
+    abstract are right for a target that has nothing to choose.
     """
 
     __slots__ = ()
@@ -35,44 +35,45 @@ class Schedule(ABC):
 
     @property
     def text(self) -> str:
-        """All that the code depends on besides the kernel; "" for the default schedule."""
+        """Everything that the code depends on besides the kernel; "" for the default schedule."""
         return ""
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Numbers that the code reads at run time, behind the extents of the loops."""
+        """Numbers that the code reads at run time, after the extents of the loops."""
         return {}
 
     @abstractmethod
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
-        """Whether, for each element, instruction ``load`` has been executed for the last time before ``store`` writes
-        that location."""
+        """Whether instruction ``load`` reads each element for the last time before ``store`` writes to it."""
 
     def divided(self, launch: Launch, turns: int) -> Schedule | None:
-        """A schedule of which each of so many turns does its share of the units, in order, for its share of the rows;
-        None if there is none. What it stores is read again soon."""
+        """A schedule in which each of ``turns`` turns does its share of the units, in order, for its share of the rows;
+        None if there is none. What a turn stores is read again soon."""
         return None
 
     def check(self, launch: Launch) -> None:  # noqa: B027  # not abstract: there may be nothing to check
-        """Raise if this is no schedule for the launch."""
+        """Raise if this schedule does not fit the launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusionLimits:
     """How far fusion goes.
 
-    ``members`` is how many nodes a group has at most. ``uncut_members`` is how many it has if it folds, scans or
-    scatters, for the body of its kernel is not cut and a long one takes long to generate; and how many of its nodes are
-    `Indexed`, for their code is called from within the code of each other. Rows are walked one by one if
-    there are at least ``group_rows`` of them, or at most ``group_size`` elements in all. A value with at least
-    ``fewer`` times the elements of what it is made of, by at most ``repeated_operations`` cheap operations, is
-    recomputed in each user instead of stored. So is one that is made of what is in memory in any case, at a cost of at
-    most so many such operations; of values that caches do not hold, which have ``uncached_size`` bytes and more, per
-    byte of an element. Rows of less than ``short_row`` elements are joined; see `short_rows`. What is made of
-    results of several calls grows with each of them, if it has at least ``grown_size`` bytes; 0 is never. Results of at
-    least ``assigned_size`` elements are written part by part, if that is not 0; see `Primitive.assigned`. There are
-    steps for parts of long folds if these are done ``in_parts``; see `Primitive.in_parts`. Results made of rotated
-    arrays are made in at most ``most_boxes`` boxes of what these are copies of; see `rotations`.
+    - ``members``: the most nodes of a group. - ``uncut_members``: the most nodes of a group that folds, scans or
+    scatters, since the body of its kernel is not cut   and a long one takes long to generate. Also the most `Indexed`
+    nodes of a group, since the code of one is called from   the code of another. - ``group_rows``, ``group_size``: rows
+    are walked one by one if there are at least ``group_rows`` of them, or if they   have at most ``group_size``
+    elements together. - ``fewer``, ``repeated_operations``: a value is computed again by each user instead of being
+    stored if it has at least   ``fewer`` times the elements of what it is computed from, by at most
+    ``repeated_operations`` cheap operations. So is a   value that is computed, by as many operations, from values that
+    are in memory anyway. - ``uncached_size``: values of at least this many bytes are not expected to stay in caches.
+    For them, the second rule   allows ``repeated_operations`` for each byte of an element. - ``short_row``: rows of
+    fewer elements are joined; see `short_rows`. - ``grown_size``: a value computed from the results of several calls is
+    updated after each call if it has at least this   many bytes; 0 means never. - ``assigned_size``: results of at
+    least this many elements are written part by part, unless it is 0; see   `Primitive.assigned`. - ``in_parts``:
+    whether the parts of long folds get steps of their own; see `Primitive.in_parts`. - ``most_boxes``: the most boxes
+    in which a result of rotated arrays is computed; see `rotations`.
     """
 
     members: int
@@ -90,8 +91,8 @@ class FusionLimits:
 
 
 class ChainEntry(NamedTuple):
-    """An entry of the table that the steps of a chain have: that in ``slot`` of the table of the run, and ``offset``
-    more, and ``by_unit`` and ``by_turn`` more for each unit and turn before this one."""
+    """An entry of the table that the steps of a chain get: the entry in ``slot`` of the table of the run, plus
+    ``offset``, plus ``by_unit`` for each unit and ``by_turn`` for each turn before this one."""
 
     slot: int
     offset: int
@@ -102,9 +103,10 @@ class ChainEntry(NamedTuple):
 class Target(ABC):
     """A kind of processor to generate code for.
 
-    ``kind`` names it where routines are registered; ``key`` is a part of the keys of plans: two targets with equal keys
-    run the same code. What it has no code for is done by its ``stand_in``, the CPU, on copies of the memory.
-    ``code_is_general``: of a step, only the other fields depend on the numbers of a program (see `templates`).
+    ``kind`` is its name where routines are registered. ``key`` is part of the keys of plans: two targets with equal
+    keys run the same code. Its ``stand_in``, the CPU, runs what the target has no code for, on copies of the memory. If
+    ``code_is_general``, the numbers of a program change only the other fields of a step, not its code (see
+    `templates`).
     """
 
     kind: str
@@ -112,7 +114,7 @@ class Target(ABC):
     limits: FusionLimits
     stand_in: Target | None = None
     machine: Any = None
-    """What rules of `replacing` may ask about the machine, if it is more than a kind of processor."""
+    """What the rules of `replacing` may ask about the machine, where the kind of processor is not enough."""
     code_is_general = False
 
     def __init__(self) -> None:
@@ -121,25 +123,25 @@ class Target(ABC):
 
     @abstractmethod
     def schedule(self, launch: Launch) -> Schedule | None:
-        """How a launch is done here; None if that is left to the stand-in."""
+        """The schedule of a launch on this target; None if the launch is left to the stand-in."""
 
     def does(self, node: Node) -> bool:
-        """Whether a call of a routine is not left to the stand-in."""
+        """Whether this target runs a call of a routine itself, instead of leaving it to the stand-in."""
         routine: Routine = node.primitive.routine
         return self.stand_in is None or routine.does(node, self.kind)
 
     def kind_for(self, node: Node) -> str:
-        """The kind of the target that does a call of a routine: this one, or its stand-in."""
+        """The kind of the target that runs a call of a routine: this one, or its stand-in."""
         return self.kind if self.stand_in is None or self.does(node) else self.stand_in.kind
 
     def replaced(self, node: Node) -> Sequence[Node] | None:
-        """Nodes for all results of a node that this target computes instead of what it expands to; None if it has
-        nothing better."""
+        """Nodes for all results of a node, which this target computes instead of the operations that the node expands
+        to; None if it has nothing better."""
         return replacement(node, self.kind, self.machine)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Where steps of routines are found: its own kind, and that of its stand-in."""
+        """The kinds under which steps of routines are looked up: that of this target, and that of its stand-in."""
         return (self.kind,) if self.stand_in is None else (self.kind, *self.stand_in.kinds)
 
     def note_plan(self, key: bytes, parts: Any) -> None:  # noqa: B027  # not abstract: most have nothing to do
@@ -150,22 +152,22 @@ class Target(ABC):
         return None
 
     def attached_schedule(self, launch: Launch) -> Schedule | None:
-        """How a launch is done whose kernel is attached to a step: its units are rows. None if it has to be a step of
-        its own."""
+        """The schedule of a launch whose kernel is attached to a step. Its units are rows. None if the kernel has to be
+        a step of its own."""
         return None
 
     def chain_units(self, turns: int) -> int:
-        """How many units of work a chain of so many turns has, each with scratch memory of its own; 0 if its steps have
+        """How many units of work a chain of ``turns`` turns has, each with its own scratch memory; 0 if the steps have
         to be done one by one."""
         return 0
 
     def chained(self, turns: int, units: int, entries: Sequence[ChainEntry], steps: Sequence[Step]) -> Step:
-        """One step that does all ``steps`` for one turn after the other, with a table of ``entries``."""
+        """One step that does all ``steps`` once for each turn, with a table of ``entries``."""
         raise NotImplementedError(f"chains of steps on {self.kind}")
 
     def code(self, kernel: Kernel, schedule: Schedule) -> Any:
-        """The code of a kernel, in the form in which the engine of this target seals it into steps; made if it is new
-        to this process."""
+        """The code of a kernel, in the form in which the engine of this target seals it into steps. It is generated if
+        this process does not have it yet."""
         text = kernel.described(schedule.text)
         key = text, kernel.identity
         found = self._codes.get(key)
@@ -182,23 +184,23 @@ class Target(ABC):
 
     @property
     def cache_key(self) -> str | None:
-        """What plans for this target depend on that another process may have otherwise; None if they are not cached on
+        """What plans for this target depend on and what may differ in another process; None if plans are not cached on
         disk."""
         return None
 
     def code_description(self, code: Any) -> Any:
-        """Numbers and texts by which another process finds the code of a step, or code that is among the numbers of
-        one; None if it cannot."""
+        """Numbers and texts by which another process finds the code of a step, or code that is among a step's numbers;
+        None if it cannot be found in this way."""
         return None
 
     def described_code(self, data: Any) -> Any:
-        """The code that `code_description` gave the data for; None if it is not there any more."""
+        """The code for which `code_description` returned the data; None if the code does not exist any more."""
         return None
 
     def routine_code(self, code: Any) -> Any:
-        """The code of a routine's step in the form in which the engine of this target seals it into steps."""
+        """The code of a routine's step, in the form in which the engine of this target seals it into steps."""
         return code
 
     @abstractmethod
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Any:
-        """Make that code; ``text`` describes the kernel with its schedule."""
+        """Generate the code of a kernel with a schedule; ``text`` describes both."""

@@ -1,9 +1,9 @@
-"""Plans of programs that differ from others in numbers alone: worked out instead of made.
+"""Plans of programs that differ from earlier ones only in numbers: they are calculated instead of being made anew.
 
 When a second program of a form is planned, the numbers in which it differs from the first are left open. That gives a
-*template*: the plan as a function of these numbers. For further programs of the form it gives the plan that planning
-would give, or nothing, if some decision would be another one (`open_numbers`). So a cache of keys and values that grows
-by one with each token is planned twice or some times, and not for each length.
+*template*: the plan as a function of these numbers. For a further program of the form it gives the plan that planning
+would give, or None if planning would decide otherwise somewhere (`open_numbers`). So a cache of keys and values that
+grows by one with each token is planned a few times, and not for each length.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from weft.runtime.engine import Engine
 
 MOST_FORMS = 512
 MOST_ENTRIES = 1 << 18
-"""Of all forms and templates that are cached."""
+"""The most entries of all forms and templates in the cache."""
 
 MOST_TEMPLATES = 6
-"""Of a form; the one that was not used for longest is forgotten."""
+"""The most templates of a form. The one that has not been used for longest is dropped."""
 
 MOST_MISSES = 6
-"""After so many templates of a form that nothing has used, no more are made: they would only take time."""
+"""After this many templates of a form, none of which was used, no more are made: they would only take time."""
 
 
 class Template:
-    """The plan of programs of a form that have ``numbers``, but for those in which these differ from ``others``.
+    """The plan of programs of a form whose numbers are ``numbers``, except for those that differ in ``others``.
 
-    Numbers that are equal in both are one open number: where they are not, this is no template for a program.
+    If the two programs have equal pairs of numbers at two positions, these positions share one open number. The
+    template is not for programs with different numbers there.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class Template:
     ) -> None:
         self._numbers = numbers
         self._variables: dict[int, list[tuple[int, int]]] = {}
-        """By entry: positions of open numbers, and which."""
+        """For each entry, the positions of its open numbers, and which open numbers these are."""
         pairs: dict[tuple[int, int], int] = {}
         self._positions: list[tuple[int, int]] = []
-        """Where each open number is first: entry and position."""
+        """Where each open number occurs first: entry and position."""
         for entry, (mine, theirs) in enumerate(zip(numbers, others, strict=True)):
             for position, pair in enumerate(zip(mine, theirs, strict=True)):
                 if pair[0] != pair[1]:
@@ -69,7 +70,7 @@ class Template:
         self._parts = formulas.function(parts.values())
 
     def _with(self, given: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The numbers of a program, in which the open ones are ``given``."""
+        """The numbers of a program whose open numbers are ``given``."""
         found: list[tuple[Any, ...]] = list(self._numbers)
         for entry, variables in self._variables.items():
             own = list(found[entry])
@@ -79,7 +80,7 @@ class Template:
         return found
 
     def parts(self, numbers: FormNumbers) -> Unsealed | None:
-        """What the plan of a program with these numbers is made of; None if this is no template for it."""
+        """The parts of the plan of a program with these numbers; None if this template is not for it."""
         given = [numbers[entry][position] for entry, position in self._positions]
         if self._with(given) != numbers:
             return None
@@ -89,8 +90,8 @@ class Template:
 
 @dataclass(eq=False, repr=False, slots=True)
 class _Known:
-    """What is known of a form: the ``numbers`` of the program that was planned last, and templates, the last used one
-    first.
+    """What is known of a form: the ``numbers`` of the last program of it that was not made from an earlier template,
+    and the templates, the last used one first.
 
     ``misses`` is how many templates were made since one was used.
     """
@@ -100,7 +101,7 @@ class _Known:
     misses: int = 0
 
     def parts(self, numbers: FormNumbers) -> Unsealed | None:
-        """What the plan of a program is made of; None if no template is one for it."""
+        """The parts of the plan of a program; None if no template is for it."""
         for position, template in enumerate(self.templates):
             found = template.parts(numbers)
             if found is not None:
@@ -110,14 +111,14 @@ class _Known:
         return None
 
     def add(self, template: Template, numbers: FormNumbers) -> None:
-        """Add the template that was made for a program."""
+        """Add the template that was made for a program with these numbers."""
         self.templates = [template, *self.templates[: MOST_TEMPLATES - 1]]
         self.numbers = numbers
         self.misses += 1
 
 
 class Templates:
-    """The templates of forms, and plans made with them. One thread at a time may use it."""
+    """The templates of forms, and plans made from them. Only one thread at a time may use it."""
 
     def __init__(self) -> None:
         self._forms: BoundedCache[_Known] = BoundedCache(MOST_FORMS, MOST_ENTRIES)
@@ -138,13 +139,13 @@ class Templates:
         return plan
 
     def forget(self) -> None:
-        """Plan everything anew from now on."""
+        """Forget all templates: everything is planned anew afterwards."""
         self._forms.clear()
 
     def _parts_from_template(
         self, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine
     ) -> Unsealed | None:
-        """What the plan of a program is made of; None for the first one of a form, or if there is no template."""
+        """The parts of the plan of a program; None for the first program of a form, and if no template is for it."""
         form, numbers = form_of(entries)
         key = engine, target.key, form, tuple(outputs)
         known = self._forms.get(key)
@@ -165,7 +166,7 @@ class Templates:
 
 
 def _found_or_made(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Unsealed:
-    """What the plan of a program is made of: from disk, unless plans are to be checked as they are made."""
+    """The parts of the plan of a program: from disk, or made. In checking mode they are always made."""
     parts = None if CHECKS else cached_plans.found(entries, outputs, target)
     if parts is None:
         parts = parts_of(entries, outputs, target, engine)

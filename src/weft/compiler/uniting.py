@@ -1,4 +1,4 @@
-"""Groups that walk over the same elements become one: what both use is then neither stored nor computed twice."""
+"""Groups that walk over the same elements become one. What both use is then neither stored nor computed twice."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from weft.graph.node import Shape
 from weft.primitives.index import Term, Terms, added, scaled
 
 Renaming = Mapping[int, Term]
-"""What stands for a loop axis: an index of other loop axes."""
+"""For a loop axis, the index in other loop axes that replaces it."""
 
 
 def goes_over(group: FusedGroup, terms: Terms, shape: Shape) -> bool:
-    """Whether the loops of a group are just those over all of ``shape``, and nothing is folded, scanned or scattered in
-    them."""
+    """Whether the loops of a group are exactly those over all of ``shape``, and nothing in them is folded, scanned or
+    scattered."""
     return group.is_plain and walked_axes(terms, shape, group.extents) == tuple(group.axes)
 
 
 def in_loops(loops: Mapping[int, int], group: FusedGroup) -> Renaming | None:
-    """The axes of a group in terms of other ``loops`` over the same elements; None if one is no product of these."""
+    """The axes of a group as indices in other ``loops`` over the same elements; None if an axis is no product of
+    these."""
     index = index_in(loops, [group.extents[axis] for axis in group.axes])
     return None if index is None else dict(zip(group.axes, index, strict=True))
 
 
 def renamed(terms: Terms, renaming: Renaming) -> Terms:
-    """An index in terms of other loop axes."""
+    """An index, with its loop axes replaced by others."""
     result = []
     for term in terms:
         found = Term(term.start, (), term.computed)
@@ -37,15 +38,15 @@ def renamed(terms: Terms, renaming: Renaming) -> Terms:
 
 
 def renamed_roots(group: FusedGroup, renaming: Renaming) -> list[Root]:
-    """What a group stores, at an index of other loop axes."""
+    """The roots of a group, with their loop axes replaced by others."""
     return [Root(root.node, renamed(root.terms, renaming), root.target, root.write) for root in group.roots]
 
 
 class Renamed:
-    """What stands for loop axes that are gone, and for groups that became parts of others.
+    """Replacements for loop axes that were removed, and for groups that became parts of others.
 
-    It is looked up when uses are asked for. Noting it at all uses whenever two groups are united would take a time that
-    grows with the square of how often a node is used.
+    They are applied when the uses of a node are read. Applying them to all uses whenever two groups are united would
+    take time that grows with the square of the number of uses of a node.
     """
 
     def __init__(self) -> None:
@@ -56,12 +57,12 @@ class Renamed:
         return bool(self._groups)
 
     def add(self, old: Group, new: Group, renaming: Renaming) -> None:
-        """What a group used, another one does, or the same one in other loops."""
+        """Note that ``new`` replaces ``old``. If both are the same group, only its loops were replaced."""
         self._groups[old] = new
         self._axes.update(renaming)
 
     def uses(self, uses: Sequence[Use]) -> list[Use]:
-        """The same uses, of groups and axes that there are."""
+        """The uses of a node, with groups and axes that still exist."""
         return [
             (self._group(user), self._index(terms)) if user in self._groups else (user, terms) for user, terms in uses
         ]
@@ -83,7 +84,7 @@ class Renamed:
         return renamed(terms, self._axes)
 
     def _settle(self, axis: int) -> None:
-        """Have an axis that is gone stand for axes that are not."""
+        """Express a removed axis in axes that still exist."""
         pending = [axis]
         while pending:
             gone = [inner for inner, _ in self._axes[pending[-1]].axes if inner in self._axes]

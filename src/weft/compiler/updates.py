@@ -1,4 +1,4 @@
-"""Which part of an update each of its writes has to do."""
+"""Which parts of an update each of its writes has to do."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from weft.graph.node import Node
 from weft.primitives import Write
 
 STEP_ELEMENTS = 4096
-"""Copying so many elements takes as long as one more step in a plan."""
+"""Copying this many elements takes as long as one more step in a plan."""
 
 WORTH_CUTTING = 8
-"""A copy leaves out what is at least this part of it: rows that are not whole take longer."""
+"""A slice is left out of a copy if it is at least one part in this many of the array. Otherwise copying parts of rows
+takes longer than copying whole rows."""
 
 
 def parts_of(node: Node) -> list[tuple[Write, Box]]:
-    """The writes of an update, in order, each with a box of its input that it writes."""
+    """The writes of an update, in order, each with a box of its operand that it has to write."""
     writes: list[Write] = node.primitive.writes(node)
     parts: list[tuple[Write, Box]] = []
     for number, write in enumerate(writes):
@@ -24,7 +25,7 @@ def parts_of(node: Node) -> list[tuple[Write, Box]]:
 
 
 def _boxes(node: Node, write: Write, later: list[Write]) -> list[Box]:
-    """The boxes of its input that a write writes: a slice that is assigned next need not be copied before."""
+    """The boxes of its operand that a write has to write. It leaves out a slice that the next write assigns anyway."""
     shape = node.inputs[write.position].shape
     whole = [Box((0,) * len(shape), shape)]
     if not later or node.primitive.disjoint or shape != node.shape:
