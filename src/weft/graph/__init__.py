@@ -1,1 +1,1 @@
-"""The graph: immutable nodes, the handles that name them, and who is tracing at the moment."""
+"""The graph: immutable nodes, the handles that name them, and the transformations that are tracing at the moment."""

@@ -1,25 +1,24 @@
-"""What shape rules and operations ask of extents. An extent is an int, or symbolic inside of a shapeless trace.
+"""Functions on extents for shape rules and operations. An extent is an int, or symbolic inside of a shapeless trace.
 
-A symbolic extent knows arithmetic (``+ - * // %``). Everything else is one of these functions. Which one is right
+A symbolic extent supports arithmetic (``+ - * // %``). Everything else is done with these functions. Which one is right
 depends on what the answer is used for:
 
-- Is it the same for every shape of the inputs? ``identical(left, right)``. It is never true by chance.
-- Is it equal, in a shape rule, which is asked again for other shapes? ``agree(left, right)``.
-- Is it equal, and that decides what the graph is? ``decide_equal(left, right)``, which notes a decision.
-- Another comparison that decides something: ``decide(operator.lt, left, right)``, which notes a decision.
-- A plain int, for a loop or a number of nodes: ``fixed(extent)``, which notes a decision.
-- A plain int for a message, or to compare as with ``agree``: ``value_of(extent)``, ``values_of(shape)``.
-- A number that is worked out again for other shapes: ``smallest``, ``largest``, ``product``, and
-  ``derived(function, *operands)`` for any function of ints; programs with it can be exported if it is ``named``.
-- The extent that two broadcast to: ``joint_extent(left, right)``.
+- Whether two are the same for every shape of the inputs: ``identical(left, right)``. Equal numbers of one call are not
+enough. - Whether two are equal, in a shape rule, which runs again for other shapes: ``agree(left, right)``. - Whether
+two are equal, if the answer decides what the graph is: ``decide_equal(left, right)``, which notes a decision. - Another
+comparison that decides something: ``decide(operator.lt, left, right)``, which notes a decision. - A plain int, for a
+loop or a number of nodes: ``fixed(extent)``, which notes a decision. - A plain int for a message, or to compare as with
+``agree``: ``value_of(extent)``, ``values_of(shape)``. - A number that is calculated again for other shapes:
+``smallest``, ``largest``, ``product``, and   ``derived(function, *operands)`` for any function of ints. Programs with
+it can be exported if the function is   ``named``. - The extent that two broadcast to: ``joint_extent(left, right)``.
 
-A decision is noted with the line of the user's program. A call with shapes for which it would be another one is
-refused, so note only what the graph depends on. ``agree`` and ``value_of`` are right where the same question is asked
-again for other shapes: in a shape rule (`Primitive.infer`), and in a check of arguments for which a shape rule repeats
-it. `identical`, `agree` and `decide_equal` take two extents or two shapes.
+A decision is noted with the line of the user's program. A call with shapes for which the decision would be another one
+is refused, so only note decisions that the graph depends on. ``agree`` and ``value_of`` are right in code that runs
+again for other shapes: in a shape rule (`Primitive.infer`), and in a check of arguments that a shape rule repeats.
+`identical`, `agree` and `decide_equal` take two extents or two shapes.
 
-Annotations say ``AnyExtent`` for extents of either kind, and ``int`` where only a plain one comes. Graphs that are
-planned hold plain ones only.
+Annotations say ``AnyExtent`` for extents of either kind, and ``int`` where only a plain one occurs. Graphs that are
+planned have plain ones only.
 """
 
 from __future__ import annotations
@@ -52,17 +51,17 @@ __all__ = [
 def identical(left: Any, right: Any) -> bool:
     """Whether two extents or shapes are the same for every shape of the inputs.
 
-    Two symbolic ones are if they are the same expression; a symbolic one is never identical to a number.
+    Two symbolic ones are the same if they are the same expression. A symbolic one is never identical to a number.
     """
     try:
         same: bool = left == right
         return same
-    except AmbiguousExtentError:  # only asked of different symbolic extents
+    except AmbiguousExtentError:  # raised only for two different symbolic extents
         return False
 
 
 def agree(left: Any, right: Any) -> bool:
-    """Whether two extents or shapes are equal for these shapes of the inputs, without a note."""
+    """Whether two extents or shapes are equal for the present shapes of the inputs. No decision is noted."""
     try:
         if left == right:
             return True
@@ -74,7 +73,7 @@ def agree(left: Any, right: Any) -> bool:
 
 
 def decide(comparison: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
-    """Whether a comparison (``operator.lt``) holds, noted as a decision if it depends on a symbolic extent."""
+    """Whether a comparison such as ``operator.lt`` holds, noted as a decision if it depends on a symbolic extent."""
     return bool(fixed(derived(comparison, left, right)))
 
 
@@ -91,7 +90,7 @@ def fixed(extent: AnyExtent | SymbolicExtent) -> int:
 
 
 def value_of(extent: AnyExtent | SymbolicExtent) -> int:
-    """The number that an extent is for these shapes of the inputs, without a note."""
+    """The number that an extent is for the present shapes of the inputs. No decision is noted."""
     return extent.value if type(extent) is SymbolicExtent else extent
 
 

@@ -1,4 +1,4 @@
-"""Where in the user's program something happens, for messages."""
+"""The line of the user's program that is running, for messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Nodes and handles.
 
-A `Node` is a step of a computation: a primitive applied to nodes. Nodes never change what they mean; once
-evaluated they hold a value and let go of their inputs. A `Handle` is what users hold: a name for a node. Assignment
-(``a[0] = 1``, ``a += b``) points the handle at a new node, so whoever holds the old node sees the old value.
+A `Node` is a step of a computation: a primitive applied to nodes. What it stands for never changes. When it is
+evaluated it gets a value and drops its inputs. A `Handle` is what users hold: a name for a node. Assignment (``a[0] =
+1``, ``a += b``) points the handle at a new node, so code that holds the old node still sees the old value.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ next_serial = count().__next__
 class Node:
     """A primitive applied to nodes, with the shape and dtype of its result.
 
-    ``serial`` grows with creation, so inputs have smaller serials than what is made of them: sorting by serial
-    is a topological order. ``value`` is set by evaluation; a node without inputs and value is a `Placeholder`.
+    ``serial`` grows with creation, so inputs have smaller serials than the nodes that use them: sorting by serial gives
+    a topological order. ``value`` is set by evaluation. A node without inputs and without a value is a `Placeholder`.
     """
 
     __slots__ = ("__weakref__", "dtype", "inputs", "params", "primitive", "serial", "shape", "stream", "value")
@@ -73,7 +73,7 @@ class Node:
 
 
 class Placeholder(Node):
-    """An input without a value: it stands for whatever a transformed function will be called with."""
+    """An input without a value. It stands for the argument that a transformed function will be called with."""
 
     __slots__ = ("trace",)
 
@@ -83,8 +83,8 @@ class Placeholder(Node):
 
 
 class Handle:
-    """A user's name for a node. One concrete class exists, the user's ``array``; it registers itself here, so that
-    lower layers can make one without importing it."""
+    """A user's name for a node. The only concrete class is the user's ``array``. It registers itself here, so that
+    lower layers can make handles without importing it."""
 
     __slots__ = ("__weakref__", "node")
     node: Node
@@ -95,9 +95,9 @@ class Handle:
 
 
 point: Callable[[Handle, Node], None] = vars(Handle)["node"].__set__
-"""Point a handle at another node, without any code in Python."""
+"""Point a handle at another node, without running Python code."""
 give_value: Callable[[Node, View], None] = vars(Node)["value"].__set__
-"""Give a node a value, without any code in Python."""
+"""Give a node a value, without running Python code."""
 serial_of: Callable[[Node], int] = attrgetter("serial")
 _new = object.__new__
 
@@ -110,8 +110,8 @@ def wrap(node: Node) -> Any:
 
 
 def leaf(value: View, shape: Shape, dtype: Dtype) -> Node:
-    """A node that is a value already."""
-    node = _new(Node)  # without calling `Node.__init__`: this is done for each result of each compiled call
+    """A node that has a value from the beginning."""
+    node = _new(Node)  # not by `Node.__init__`, for speed: each result of each compiled call is made here
     node.primitive, node.inputs, node.params, node.stream = None, (), (), None
     node.shape, node.dtype, node.value = shape, dtype, value
     node.serial = next_serial()
@@ -119,9 +119,10 @@ def leaf(value: View, shape: Shape, dtype: Dtype) -> Node:
 
 
 def reachable(outputs: Iterable[Node], after: int = -1) -> list[Node]:
-    """The nodes that ``outputs`` depend on and themselves, in topological order.
+    """The ``outputs`` and all nodes that they depend on, in topological order.
 
-    Nodes made before serial ``after`` are left out. The walk does not recurse: graphs may be 100,000 nodes deep.
+    Only nodes with serials greater than ``after`` are included. The walk does not recurse, because graphs may be
+    100,000 nodes deep.
     """
     stack = [node for node in outputs if node.serial > after]
     seen = set(stack)
@@ -134,5 +135,5 @@ def reachable(outputs: Iterable[Node], after: int = -1) -> list[Node]:
 
 
 def describe(shape: Iterable[AnyExtent], dtype: Dtype) -> str:
-    """``float32[3,4]``: how shapes and dtypes are written in messages and printed graphs."""
+    """Shape and dtype as messages and printed graphs show them: ``float32[3,4]``."""
     return f"{dtype.name}[{','.join(map(str, shape))}]"

@@ -1,8 +1,9 @@
-"""What a user sees of shapes while a function is traced for all shapes.
+"""Shapes as a user's function sees them while it is traced for all shapes.
 
-What the function computes from an extent stays open (``x.shape[0] * x.shape[1]``), also as a number among arrays. A
-comparison notes what it decided, and where a plain integer is needed (the argument of an operation, a loop) the extent
-is fixed; a call for which that would be otherwise is refused.
+What the function computes from an extent stays open (``x.shape[0] * x.shape[1]``), also where it is used as a number in
+operations on arrays. The result of a comparison is noted as a decision. Where a plain integer is needed (the argument
+of an operation, a loop) the extent is fixed. A call for which a decision or a fixed extent would be different is
+refused.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ Binary = Callable[[Any, Any], Any]
 
 
 def _own(value: Any) -> Any:
-    """The symbolic extent of an `Extent`; any other number itself."""
+    """The symbolic extent of an `Extent`; any other number as it is."""
     return value.symbolic if isinstance(value, Extent) else value
 
 
 def _arithmetic(operation: Binary, reflected: bool = False) -> Callable[[Extent, Any], Any]:
-    """Arithmetic that stays open among integers and extents, and fixes the extent beside any other number."""
+    """A method for arithmetic. The result stays open if the other operand is an integer or extent. Otherwise the extent
+    is fixed."""
 
     def method(self: Extent, other: Any) -> Any:
         value = _own(other)
@@ -40,21 +42,22 @@ def _arithmetic(operation: Binary, reflected: bool = False) -> Callable[[Extent,
 
 
 def _fixed(operation: Binary, left: Any, right: Any) -> Any:
-    """Arithmetic whose result is no integer: it fixes the extents."""
+    """The result of arithmetic that does not give integers. It fixes the extents."""
     if not all(isinstance(one, _NUMBERS) for one in (left, right)):
         return NotImplemented
     return operation(*[int(one) if isinstance(one, Extent) else one for one in (left, right)])
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """A power. Among integers it stays open, and that the exponent is not negative is noted as a decision."""
+    """A power. With an integer exponent the result stays open, and it is noted as a decision that it is not
+    negative."""
     if all(isinstance(one, (int, Extent)) for one in (base, exponent)) and exponent >= 0:
         return shown_extent(derived(operator.pow, _own(base), _own(exponent)))
     return _fixed(operator.pow, base, exponent)
 
 
 def _comparison(operation: Binary) -> Callable[[Extent, Any], Any]:
-    """A comparison, whose result is noted as a decision."""
+    """A method for a comparison, whose result is noted as a decision."""
 
     def method(self: Extent, other: Any) -> Any:
         value = _own(other)
@@ -65,7 +68,7 @@ def _comparison(operation: Binary) -> Callable[[Extent, Any], Any]:
 
 
 class Extent:
-    """An extent, or a number made of extents, that may be another one in another call."""
+    """An extent, or a number made of extents, that may have another value in another call."""
 
     __slots__ = ("symbolic",)
 
@@ -195,11 +198,11 @@ _NUMBERS = (int, float, complex, Extent)
 
 
 class ShownShape(tuple[Any, ...]):
-    """A shape of extents. Comparing it as a whole notes what that decided."""
+    """A shape of extents. The result of comparing it as a whole is noted as a decision."""
 
     __slots__ = ()
 
-    # What `tree` builds of the leaves of such a tuple is a plain one.
+    # `tree` rebuilds such a tuple from its leaves as a plain tuple.
     _make = tuple
 
     def __getitem__(self, index: Any) -> Any:

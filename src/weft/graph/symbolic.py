@@ -1,11 +1,11 @@
 """Symbolic extents, which a shapeless trace leaves open until the compiled function is called.
 
 Inside ``compile(shapeless=True)`` the extents of inputs are symbolic. Arithmetic on them gives symbolic extents again,
-so everything that Weft derives from shapes (broadcasting, slices, the n of a mean) can be worked out for other shapes
-without tracing again. A comparison that decides what is traced is noted as a decision: a call for which it would have
-another result cannot use the recorded graph.
+so everything that Weft derives from shapes (broadcasting, slices, the n of a mean) can be calculated for other shapes
+without tracing again. The result of a comparison that decides what is traced is noted as a decision. A call for which
+the result would be different cannot use the recorded graph.
 
-Tracing and replaying use this module. Shape rules and operations call `weft.graph.extents`.
+Tracing and replaying use this module. Shape rules and operations use `weft.graph.extents`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _names: dict[Callable[..., Any], str] = {function: name for name, function in _n
 
 
 def named(function: Callable[P, T]) -> Callable[P, T]:
-    """A decorator for functions that symbolic extents are `derived` by: exported programs find them by their names."""
+    """A decorator for functions from which symbolic extents are `derived`. Exported programs find them by their
+    names."""
     name = function.__name__.strip("_")
     if name in _named:
         raise ValueError(f"two functions of extents are called {name}")
@@ -39,31 +40,32 @@ def named(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def name_of_function(function: Callable[..., Any]) -> str | None:
-    """The name of a function that is `named`; None if it is not."""
+    """The name of a `named` function; None for other functions."""
     return _names.get(function)
 
 
 def function_named(name: str) -> Callable[..., Any] | None:
-    """The function of extents that is `named` so."""
+    """The `named` function with this name; None if there is none."""
     return _named.get(name)
 
 
 AnyExtent = int
-"""An extent, or a number made of extents: an int, or a `SymbolicExtent` inside of a shapeless trace. Type checkers take
-it for an int, because programs write the same arithmetic for both; what a symbolic extent does not know raises. What
-tells them apart takes ``AnyExtent | SymbolicExtent``."""
+"""An extent, or a number made of extents: an int, or a `SymbolicExtent` inside of a shapeless trace. For type checkers
+it is an int, because code does the same arithmetic with both. Operations that a symbolic extent lacks raise. Functions
+that distinguish the two are annotated with ``AnyExtent | SymbolicExtent``."""
 
 Binding = dict["SymbolicExtent", int]
-"""The extents of inputs, and what has been worked out from them."""
+"""The extents of inputs, and all symbolic extents that have been calculated from them."""
 
 
 class AmbiguousExtentError(TypeError):
-    """Something was asked of a symbolic extent that can mean several things; the message names them."""
+    """An operation on a symbolic extent that can mean several things. The message names the function for each
+    meaning."""
 
 
 class Decisions:
-    """What one trace decided by extents: symbolic extents that must have the same value in each call, and the lines of
-    the user's program that needed it. ``trace`` is the record of that trace, for messages."""
+    """Which symbolic extents one trace fixed, so that they must have the same value in each call, and the lines of the
+    user's program that did so. ``trace`` is the record of that trace, for messages."""
 
     def __init__(self, trace: Any) -> None:
         self.trace = trace
@@ -80,10 +82,11 @@ class Decisions:
         return found
 
     def check(self, binding: Binding) -> None:
-        """Note in the traces around this one what depends on their extents.
+        """Check that what was fixed is the same for the extents in ``binding``. Where these are symbolic extents of
+        traces around this one, fix them there.
 
         Raises:
-            ValueError: for other extents something has another value.
+            ValueError: for these extents, something that was fixed has another value.
         """
         for extent, where in list(self.made.items()):
             bound: Any = extent.bound(binding)
@@ -127,13 +130,13 @@ _no_order = _refused(
 
 @final
 class SymbolicExtent:
-    """An extent, or a number made of extents, that may be another one in another call.
+    """An extent, or a number made of extents, that may have another value in another call.
 
-    It is a function of numbers and of other symbolic extents, or the extent of an input (no function). Equal
-    expressions of a trace are one object. ``value`` is what it is for the shapes of the trace.
+    It is a function of numbers and of other symbolic extents, or the extent of an input (then ``function`` is None).
+    Equal expressions of a trace are one object. ``value`` is its value for the shapes of the trace.
 
-    It is no int. Arithmetic gives symbolic extents again. What could mean several things raises and names the
-    functions of `weft.graph.extents` that mean one: comparisons, truth, conversion to a number.
+    It is no int. Arithmetic gives symbolic extents again. Comparisons, truth, and conversion to a number could mean
+    several things, so they raise an error that names the functions of `weft.graph.extents` that mean one.
     """
 
     __slots__ = ("function", "operands", "traces", "value")
@@ -146,13 +149,14 @@ class SymbolicExtent:
         self.traces: tuple[Decisions, ...] = tuple(dict.fromkeys([trace, *[one for group in found for one in group]]))
 
     def fix(self, where: str) -> int:
-        """The value, on which the user's program at ``where`` relies: calls with another one are refused."""
+        """The value. The user's program at ``where`` relies on it, so calls for which it is different are refused."""
         for trace in self.traces:
             trace.made.setdefault(self, where)
         return self.value
 
     def bound(self, binding: Binding) -> AnyExtent:
-        """The value for other extents of inputs. It stays symbolic where an input is not in ``binding``."""
+        """The value for the extents of inputs in ``binding``. It stays symbolic if it depends on an input that is not
+        there."""
         stack = [self]
         known: dict[SymbolicExtent, Any] = binding
         while stack:
@@ -172,7 +176,7 @@ class SymbolicExtent:
         return binding[self]
 
     def text(self, binding: Binding) -> str:
-        """What is worked out here, in numbers: a number, or ``True (2 < 5)``."""
+        """The value as text: a number, or for a comparison ``True (2 < 5)``."""
         symbol = _SYMBOLS.get(self.function)
         if symbol is None:
             return str(self._bound_value(binding))
@@ -189,7 +193,7 @@ class SymbolicExtent:
     def __format__(self, specification: str) -> str:
         return format(self.value, specification)
 
-    # Every symbolic extent is one object, so a dictionary finds it without `==`.
+    # Equal symbolic extents are one object, so a dictionary finds them without `==`.
     __hash__ = object.__hash__
     _no_equality = _refused(
         "== of symbolic extents can mean three things: call identical (equal for every shape), agree (equal for these "
@@ -225,7 +229,7 @@ _SYMBOLS: dict[Any, str] = {
     operator.eq: "==", operator.lt: "<", operator.le: "<=", operator.gt: ">", operator.ge: ">=",
 }  # fmt: skip
 
-# For each function, the left and the right operand with which the result is the other operand.
+# For each function, the left operand and the right operand for which the result is just the other operand.
 _NEUTRAL: dict[Any, tuple[int | None, int | None]] = {
     operator.add: (0, 0), operator.sub: (None, 0), operator.mul: (1, 1), operator.floordiv: (None, 1),
 }  # fmt: skip
@@ -265,12 +269,12 @@ def _input(number: int, axis: int, extent: Any, trace: Decisions) -> SymbolicExt
 
 
 def is_open(value: Any) -> bool:
-    """Whether there is a symbolic extent in a parameter or shape."""
+    """Whether a parameter or shape contains a symbolic extent."""
     return type(value) is SymbolicExtent or (type(value) is tuple and any(map(is_open, value)))
 
 
 def open_trace(value: Any) -> Any:
-    """The record of the trace that leaves an extent in a parameter or shape open, if there is one."""
+    """The record of a trace whose symbolic extent a parameter or shape contains; None if there is none."""
     if type(value) is SymbolicExtent:
         return value.traces[0].trace
     if type(value) is tuple:
@@ -279,7 +283,7 @@ def open_trace(value: Any) -> Any:
 
 
 def resolved(value: Any, binding: Binding) -> Any:
-    """``value`` with every symbolic extent in it worked out for other input shapes."""
+    """``value`` with every symbolic extent in it calculated for other input shapes."""
     if type(value) is SymbolicExtent:
         return value.bound(binding)
     if type(value) is tuple:

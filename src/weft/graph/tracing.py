@@ -1,4 +1,4 @@
-"""Which transformations are tracing on this thread, and what to say when a traced array is asked for its value."""
+"""Which transformations are tracing on this thread, and the errors for reading the value of a traced array."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from weft.runtime.atomic import Action, done_at_end
 class Trace:
     """One run of a user's function by a transformation.
 
-    While any trace is open on a thread, nodes evaluated there keep their inputs: the transformation still has to
-    walk over them. They let go of them when the outermost trace ends. Nodes that other threads evaluate do so as well
-    if they depend on what is differentiated; see `follow`.
+    While any trace is active on a thread, nodes evaluated there keep their inputs, because the transformation still has
+    to walk over them. They drop them when the outermost trace ends. The same holds for nodes that other threads
+    evaluate if they depend on arrays with respect to which something is differentiated; see `follow`.
 
-    ``if_open`` and ``if_ended`` are what this transformation offers, besides what all do, to whoever asks an array for
-    its value in the function or after it.
+    ``if_open`` and ``if_ended`` are texts for the error that reading an array's value raises in the function and after
+    it: advice for this transformation, in addition to the advice for all.
     """
 
     __slots__ = ("active", "function", "if_ended", "if_open", "transformation")
@@ -76,20 +76,21 @@ def trace(transformation: str, function: object, if_open: str = "", if_ended: st
 
 
 followed: set[Node] = set()
-"""What is differentiated with respect to, on any thread."""
+"""The nodes with respect to which any thread differentiates."""
 _late: list[Node] = []
-"""Evaluated nodes that keep their inputs as long as anything is followed."""
+"""Evaluated nodes that keep their inputs as long as `followed` is not empty."""
 
 
 def follow(node: Node) -> None:
-    """Keep the history of what is made of a node, whichever thread evaluates it, until this thread's traces end."""
+    """Keep the inputs of nodes that depend on ``node``, whichever thread evaluates them, until this thread's traces
+    end."""
     if _local.open:
         _local.followed.append(node)
         followed.add(node)
 
 
 def is_followed(nodes: Sequence[Node]) -> bool:
-    """Whether nodes are made of what is differentiated with respect to, on any thread."""
+    """Whether nodes depend on a node with respect to which any thread differentiates."""
     if not followed:
         return False
     known = list(followed)
@@ -97,7 +98,7 @@ def is_followed(nodes: Sequence[Node]) -> bool:
 
 
 def _end() -> None:
-    """The outermost trace of this thread has ended."""
+    """Release what was kept for the traces of this thread, after the outermost one has ended."""
     followed.difference_update(_local.followed)
     _local.followed.clear()
     evaluated, _local.evaluated = _local.evaluated, []
@@ -109,7 +110,7 @@ def _end() -> None:
 
 
 def _after_fork() -> None:
-    """The other threads, and what they followed, do not exist in the child."""
+    """Forget the nodes that other threads follow: these threads do not exist in the child."""
     followed.intersection_update(_local.followed)
     del open_traces[len(_local.open) :]
 
@@ -118,16 +119,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-# Not empty while some thread is inside `assignments_undone`: all that an assignment in place looks at otherwise.
+# Not empty while some thread is inside `assignments_undone`. Otherwise assignments in place need not be noted.
 watching: list[None] = []
 
 
 @contextmanager
 def assignments_undone() -> Iterator[Callable[[], list[Handle]]]:
-    """Handles that this thread assigns to in place in this block name the nodes from before at its end; what the block
-    gets tells which ones these are.
+    """Undo, at the end of the block, the assignments in place that this thread makes in it: handles name their former
+    nodes again. The block gets a function that returns the handles that were assigned to.
 
-    A function that is traced with placeholders assigns nodes that have no value once the trace is over.
+    A function that is traced with placeholders assigns nodes that have no value once the trace has ended.
     """
     undoing: dict[int, Action] = {}
     depth = len(_local.assigned)
@@ -145,7 +146,7 @@ def assignments_undone() -> Iterator[Callable[[], list[Handle]]]:
 
 
 def note_assignment(handle: Handle) -> None:
-    """To be called before a handle names another node, if anybody is ``watching``."""
+    """Note which node a handle names. To be called before it names another one, unless ``watching`` is empty."""
     if _local.assigned:
         _local.assigned[-1].setdefault(id(handle), (point, handle, handle.node))
 
@@ -161,7 +162,7 @@ def is_tracing() -> bool:
 
 
 def release(nodes: Sequence[Node]) -> None:
-    """Let evaluated nodes forget how they were made, now or when no trace needs it any more."""
+    """Drop the inputs of evaluated nodes, now or as soon as no trace needs them."""
     if _local.open:
         _local.evaluated.extend(nodes)
     elif followed and is_followed(nodes):
@@ -188,7 +189,8 @@ def traced_placeholder(node: Node) -> Placeholder | None:
 
 
 def trace_of(node: Node) -> Trace | None:
-    """The trace without which ``node`` has no value: it depends on an input, or on an extent that is left open."""
+    """The trace that keeps ``node`` from having a value, because it depends on its input, or on an extent it leaves
+    open."""
     if node.value is not None:
         return None
     for candidate in reachable([node]):
@@ -206,7 +208,7 @@ def no_value(node: Node, trace_: Trace, action: str) -> TraceError:
     """The error for asking a traced array for its value."""
     what = describe(node.shape, node.dtype)
     if trace_.active:
-        # Programs written for MLX look for the words from "Attempting" to "transformations" in errors.
+        # Programs written for MLX search errors for the words from "Attempting" to "transformations".
         return TraceError(
             f"{user_location()}: cannot {action} an array ({what}) while {trace_} is tracing: it stands for all "
             "the values that the function may be called with and has none of its own.\n"
