@@ -1,4 +1,4 @@
-"""Function transformations: walks over the graph that a traced function left behind."""
+"""Function transformations. They run the user's function on traced arrays and walk over the graph that it makes."""
 
 from weft.transforms.compile import compile, disable_compile, enable_compile
 from weft.transforms.custom import checkpoint, custom_function

@@ -1,7 +1,7 @@
-"""Arrays from outside of a compiled function that are its arguments, or in its state, as well.
+"""Errors for arrays that a compiled function uses from outside and also gets as an argument or in its state.
 
-Without `compile` such an array is one array: what is assigned to it in place, by one name, is read by the other. In a
-compiled function arrays from outside are constants, so this is an error.
+Without `compile` both are one array: an assignment in place to one is seen by readers of the other. In a compiled
+function arrays from outside are constants, so this is an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from weft.graph.tracing import name_of
 
 
 class Apart:
-    """The arrays from outside that may not be given to a function as well: it assigns in place to them, or reads them
-    and assigns in place to what it is given."""
+    """The arrays from outside that may not also be given to a function: those that it assigns to in place, and, if it
+    assigns in place to what it is given, those that it reads."""
 
     def __init__(self, fun: Callable[..., Any], assigned: Iterable[Handle], given: Mapping[int, Handle]) -> None:
-        """To be asked where the function has just been traced. ``assigned`` are the arrays to which it assigned in
-        place, ``given`` what stood for those that it was given."""
+        """To be created just after the function was traced. ``assigned`` are the arrays to which it assigned in place,
+        ``given`` the arrays that it got instead of those of the caller."""
         stand_ins = {id(handle) for handle in given.values()}
         handles = list(assigned)
         outside = [handle for handle in handles if id(handle) not in stand_ins]
@@ -31,7 +31,8 @@ class Apart:
         self._read = [handle for handle in read if id(handle) not in stand_ins]
 
     def arrays(self, read: Sequence[Node]) -> list[weakref.ref[Handle]]:
-        """Those that are still there. The function ``read`` these nodes, which do not depend on what it is given."""
+        """The arrays that still exist. ``read`` are the nodes that the function reads and that do not depend on its
+        inputs."""
         nodes = set(read)
         found = [*self._assigned, *[weakref.ref(handle) for handle in self._read if handle.node in nodes]]
         self._read.clear()
@@ -39,7 +40,7 @@ class Apart:
 
 
 def refuse_aliases(fun: Callable[..., Any], apart: Sequence[weakref.ref[Handle]], given: Sequence[Handle]) -> None:
-    """Raise if arrays from outside that are to be apart are given to a function."""
+    """Raise if one of the arrays ``apart`` is given to a function."""
     outside = {id(reference()) for reference in apart}
     if any(id(handle) in outside for handle in given):
         raise ValueError(
@@ -50,7 +51,7 @@ def refuse_aliases(fun: Callable[..., Any], apart: Sequence[weakref.ref[Handle]]
 
 
 def _captured(fun: Any) -> Iterator[Handle]:
-    """The arrays that a function finds in its closure and in global variables, also through other functions."""
+    """The arrays that a function refers to in its closure and in global variables, also through other functions."""
     pending, seen = [fun], set()
     while pending:
         value = pending.pop()
@@ -74,6 +75,6 @@ def _variables(function: types.FunctionType) -> list[Any]:
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
-        except ValueError:  # nothing has been assigned to the variable
+        except ValueError:  # the variable has no value yet
             continue
     return [*found, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]

@@ -13,7 +13,7 @@ from weft.runtime.devices import saved_stream, set_current_stream
 
 
 def fresh(array: Array) -> Array:
-    """The same value under a node of its own, to differentiate with respect to."""
+    """The same value as a new node, with respect to which something can be differentiated."""
     source = array.node
     node = Node(p.identity, (source,), (), source.shape, source.dtype, source.stream)
     follow(node)
@@ -21,15 +21,15 @@ def fresh(array: Array) -> Array:
 
 
 class Results:
-    """The results of nodes in the form in which rules take them: a list for `Several`."""
+    """The results of nodes in the form that rules take: a list for `Several`."""
 
     def __init__(self, order: Sequence[Node]) -> None:
         self._order = order
         self._known: dict[tuple[Node, int], Node] | None = None
 
     def of(self, node: Node) -> Any:
-        """The result of a node; for `Several` a list, with the nodes of the graph where there are some: these may have
-        values already."""
+        """The result of a node. For `Several` a list, which contains the result nodes of the graph where it has some:
+        these may have been evaluated already."""
         if not node.primitive.several:
             return wrap(node)
         if self._known is None:
@@ -40,7 +40,7 @@ class Results:
 
 
 def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: Sequence[Node]) -> list[Tangent]:
-    """The cotangents of ``targets`` that belong to ``cotangents`` of ``outputs``; None is zero."""
+    """The cotangents of ``targets`` for given ``cotangents`` of ``outputs``. None stands for zero."""
     order, depending = _dependents([array.node for array in outputs], targets)
     collected: dict[Node, Any] = {}
     for output, cotangent in zip(outputs, cotangents, strict=True):
@@ -82,7 +82,7 @@ def _dependents(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[list[N
 def _pull_through(
     node: Node, cotangent: Any, depending: set[Node], collected: dict[Node, Any], results: Results
 ) -> None:
-    """Add the cotangents of a node's inputs that follow from its own."""
+    """Add to ``collected`` what a node's cotangent contributes to the cotangents of its inputs."""
     primitive = node.primitive
     if primitive.is_result:
         whole = node.inputs[0]
@@ -99,7 +99,7 @@ def _pull_through(
 
 
 def _written(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:
-    """The cotangents of a node's inputs by its vjp rule."""
+    """The cotangents of a node's inputs, by its vjp rule."""
     found: Sequence[Tangent] = node.primitive.vjp(
         cotangent, [wrap(x) for x in node.inputs], output, wanted, **node.keywords
     )
@@ -107,8 +107,8 @@ def _written(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) ->
 
 
 def _transposed(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:
-    """The cotangents of a node's inputs by its jvp rule: the rule is applied to tangents that nobody computes, and the
-    cotangent is pulled back through the operations between these and its results."""
+    """The cotangents of a node's inputs, by its jvp rule: the rule is applied to tangents that are never evaluated, and
+    the cotangent is pulled back through the operations that the rule made."""
     inputs = [wrap(x) for x in node.inputs]
     tangents = [
         p.zeros_like(x) if want and x.node.dtype.is_inexact else None for x, want in zip(inputs, wanted, strict=True)
@@ -123,7 +123,7 @@ def _transposed(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any)
 
 
 def push_forward(inputs: Sequence[Node], tangents: Sequence[Tangent], outputs: Sequence[Array]) -> list[Tangent]:
-    """The tangents of ``outputs`` that belong to ``tangents`` of ``inputs``; None is zero."""
+    """The tangents of ``outputs`` for given ``tangents`` of ``inputs``. None stands for zero."""
     known: dict[Node, Any] = {
         node: tangent for node, tangent in zip(inputs, tangents, strict=True) if tangent is not None
     }
@@ -158,8 +158,8 @@ def require_arrays(
 ) -> None:
     """Raise unless every leaf of the arguments is an array.
 
-    ``paths`` gives for each leaf the number or name of its argument, and the keys that lead to it there; ``otherwise``
-    says how to pass something else.
+    ``paths`` gives for each leaf the number or name of its argument, and the keys that lead to it there. ``otherwise``
+    says how else other values can be passed.
     """
     for position, leaf in enumerate(leaves):
         if not isinstance(leaf, Handle):

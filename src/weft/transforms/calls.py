@@ -1,4 +1,4 @@
-"""Calls of compiled functions in the user's words: names of arguments, what they were, and what changed."""
+"""Calls of compiled functions as messages describe them: names of arguments, their values, and what changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.transforms.containers import State
 
 
 class Reason(enum.Enum):
-    """Kinds of changes; the value is the advice for a kind that happens again and again."""
+    """Kinds of changes between calls. The value is advice for a kind that occurs again and again."""
 
     SHAPE = "Compiled with shapeless=True it is traced once for all shapes with as many dimensions."
     RANK = "Each number of dimensions is a trace of its own: give {name} the same number in each call."
@@ -34,7 +34,7 @@ class Reason(enum.Enum):
 
 
 class Leaf(NamedTuple):
-    """An array, a constant or an attribute in a call: ``key`` is equal for equal ones, ``text`` is for messages."""
+    """An array, a constant or an attribute in a call. Equal ones have equal keys; ``text`` is for messages."""
 
     kind: Reason
     key: Any
@@ -42,7 +42,7 @@ class Leaf(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What differs between two calls, at a path such as ``params['w']``; None stands for what is not there."""
+    """What differs between two calls at a path such as ``params['w']``. None: the path does not exist in that call."""
 
     path: str
     before: Leaf | None
@@ -56,12 +56,13 @@ class Change(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What changed, equal for every later change of the same: the path, or for structures the argument."""
+        """What changed, by the same name for all later changes of it: the path, or for changes of structure the
+        argument."""
         return self.path.partition("[")[0] if self.reason in (Reason.STATE, Reason.STRUCTURE) else self.path
 
     @property
     def reason(self) -> Reason:
-        """Which kind of change it is."""
+        """The kind of this change."""
         before, after = self.before, self.after
         if before is None or after is None:
             return Reason.STATE if self.path.startswith(("inputs", "outputs")) else Reason.STRUCTURE
@@ -75,7 +76,7 @@ class Change(NamedTuple):
 def _text(value: Any) -> str:
     try:
         return reprlib.repr(value)
-    except Exception:  # classes may do anything, and a message must not stop a program
+    except Exception:  # classes of users may raise anything here, and a message must not stop a program
         return f"a {type(value).__name__}"
 
 
@@ -91,7 +92,7 @@ def _leaf(value: Any, shapeless: bool, is_output: bool) -> Leaf:
 
 
 def _attributes(name: str, value: Any, structure: tree.Structure) -> Iterator[tuple[str, Leaf]]:
-    """The classes and attributes of the modules in an argument, which has this structure."""
+    """The classes and attributes of the modules in an argument, which has this structure, with their paths."""
     seen: set[int] = set()
     for keys, item in structure.containers(value):
         if type(item) in tree.CONTAINERS or id(item) in seen:
@@ -108,7 +109,7 @@ def _named(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
     try:
         signature = inspect.signature(fun)
         bound = signature.bind(*args, **kwargs).arguments
-    except Exception:  # builtins have no signature, a class may raise anything, a call reports wrong arguments
+    except Exception:  # builtins have no signature, classes may raise anything; the call itself reports wrong arguments
         return {**{f"argument {position}": value for position, value in enumerate(args)}, **kwargs}
     named: dict[str, Any] = {}
     for name, value in bound.items():
@@ -123,7 +124,7 @@ def _named(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any])
 
 
 class CallArguments:
-    """What a compiled function was called with."""
+    """The arguments and the state with which a compiled function was called."""
 
     def __init__(
         self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], state: State | None, shapeless: bool
@@ -143,7 +144,7 @@ class CallArguments:
             self._add("outputs", state.outputs, paths, is_output=True)
 
     def _add(self, name: str, value: Any, paths: dict[int, str], is_output: bool = False) -> None:
-        """Note an argument; ``paths`` are those of the arrays that were noted."""
+        """Note an argument. ``paths`` are the paths at which arrays were noted first, by identity."""
         objects: list[Any] = []
         leaves, structure = tree.flatten(value, objects=objects)
         self._structures[name] = structure
@@ -162,7 +163,7 @@ class CallArguments:
         return listed(shown) or "no arguments"
 
     def changes_since(self, earlier: CallArguments) -> list[Change]:
-        """What differs from another call of the function."""
+        """The differences to another call of the function."""
         mine, theirs = self.leaves, earlier.leaves
         changes = [
             Change(path, theirs.get(path), mine.get(path))
@@ -179,7 +180,8 @@ class CallArguments:
         ]
 
     def closest(self, others: Sequence[CallArguments]) -> list[Change] | None:
-        """What differs from the most similar other call, the latest of them; None if there is none to compare with."""
+        """The differences to the most similar other call, the latest of several; None if there is none to compare
+        with."""
         alike = [self.changes_since(other) for other in reversed(others) if other.shapeless is self.shapeless]
         return min(alike, key=len, default=None)
 
@@ -187,7 +189,7 @@ class CallArguments:
 def array_names(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], state: State | None
 ) -> dict[int, str]:
-    """What the arrays in a call are called, such as ``params['w']``, by the identity of the array."""
+    """The names of the arrays in a call, such as ``params['w']``, by the identity of the array."""
     named = _named(fun, args, kwargs)
     if state is not None:
         named["inputs"] = state.inputs

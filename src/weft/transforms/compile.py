@@ -74,7 +74,8 @@ _lock = fork_safe_lock()
 
 
 class _Cache:
-    """The latest traces of one function. Tracing holds its lock unless that could block two threads forever."""
+    """The latest traces of one function. Tracing holds the lock, unless that could make two threads wait for each
+    other."""
 
     __slots__ = ("history", "lock", "tick", "traced")
 
@@ -101,15 +102,16 @@ _locks_held = _LocksHeld()
 
 
 def _forget(shared: dict[int, Any], key: int, reference: object) -> None:
-    """Drop the cache of a function that has ended. As the process ends, names of this module may be gone."""
+    """Drop the cache of a function that was freed. ``shared`` is passed in, since at exit this module's names may be
+    gone."""
     shared.pop(key, None)
 
 
 def _cache_of(fun: Callable[..., Any]) -> _Cache:
     """The cache of a function, which lives as long as the function."""
     if isinstance(fun, types.MethodType):
-        # Each access of a method makes another object, so there is nothing to find the cache by. And traces may refer
-        # to the instance: a shared cache would keep it alive.
+        # Each access of a method makes another object, so no cache can be found by it. Besides, traces may refer to the
+        # instance: a shared cache would keep it alive.
         return _Cache()
     key = id(fun)
     with _lock:
@@ -129,17 +131,18 @@ def compile(  # the name users know
 ) -> _Compiled:
     """A function that traces ``fun`` on its first call, and runs optimised machine code from then on.
 
-    Results have the same bits as without it. Other shapes, dtypes, numbers of arguments or values of arguments that are
-    not arrays trace again; generated machine code is shared. ``WEFT_LOG=compile`` tells why. The result has a method
-    ``explain``: called with the arguments of a call, it says what that call runs.
+    Results have the same bits as without it. A call with other shapes, dtypes, numbers of arguments, or values of
+    arguments that are not arrays traces again; generated machine code is shared. ``WEFT_LOG=compile`` shows why a call
+    traced again. The result has a method ``explain``: called with the arguments of a call, it describes what that call
+    runs.
 
     Args:
         fun: a function of arrays and constants in any nesting of list, tuple and dict, modules included. Constants
             are numbers, strings, bytes, None, members of enums, dtypes, devices and streams.
         inputs: a container (nested lists and dicts, a module's or optimizer's ``state``) of arrays that ``fun`` reads
-            besides its arguments. Arrays that are neither are constants.
+            besides its arguments. All other arrays that it uses are constants.
         outputs: a container that ``fun`` changes; it is updated after each call. Other side effects of ``fun`` happen
-            while it is traced; what it assigns in place to arrays from outside is undone then.
+            only while it is traced. Its assignments in place to arrays from outside are undone after tracing.
         shapeless: trace once for all shapes with the same number of dimensions.
 
     Raises:
@@ -148,9 +151,7 @@ def compile(  # the name users know
             outside as well and assigns to in place.
         TraceError: ``fun`` needs the value of an array while it is traced.
 
-    >>> f = mx.compile(lambda x: mx.exp(x) + 1)
-    >>> f(mx.array(0.0))
-    array(2, dtype=float32)
+    >>> f = mx.compile(lambda x: mx.exp(x) + 1) >>> f(mx.array(0.0)) array(2, dtype=float32)
     """
     if not callable(fun):
         raise ArgumentTypeError(f"[compile] takes a function, not {type(fun).__name__}.")
@@ -188,7 +189,7 @@ class _Compiled:
             return self._call(args, kwargs)
 
     def __reduce__(self) -> str:
-        return name_of(self._fun)  # like a function: its own copy, and pickled by name
+        return name_of(self._fun)  # copied and pickled as a function is: the copy is the same object, pickled by name
 
     def __repr__(self) -> str:
         return f"<compiled function {name_of(self._fun)}>"
@@ -196,15 +197,14 @@ class _Compiled:
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """What a call with these arguments runs: operations, fused kernels, memory, and how long each step takes.
 
-        Traces the function if a call would, and runs its steps a few times, in memory of their own: no result is
-        returned, and ``outputs`` are not updated.
+        Traces the function if a call would, and runs the steps a few times, in separate memory: no result is returned,
+        and ``outputs`` are not updated.
 
         Raises:
             TraceError: a transformation is tracing.
 
-        >>> f = mx.compile(lambda x: mx.softmax(x * 2, axis=-1))
-        >>> [kernel.name for kernel in f.explain(mx.ones((4, 8))).kernels]
-        ['multiply, max, subtract, exp, sum, divide']
+        >>> f = mx.compile(lambda x: mx.softmax(x * 2, axis=-1)) >>> [kernel.name for kernel in f.explain(mx.ones((4,
+        8))).kernels] ['multiply, max, subtract, exp, sum, divide']
         """
         if is_tracing():
             raise TraceError(
@@ -226,7 +226,7 @@ class _Compiled:
             repeat = repeat_of(latest, traced, prepared, arrays, args, kwargs, self._state, moment, same)
             self._repeat = repeat
             if isinstance(repeat, StatefulRepeat) and repeat is not latest:
-                del arrays, moment, inputs  # references that would be counted: the first call may donate as well
+                del arrays, moment, inputs  # references to the arrays; without them the first call may donate as well
                 results = repeat.call(args, kwargs, self._cache.tick)
                 if results is not NotImplemented:
                     return results
@@ -240,7 +240,8 @@ class _Compiled:
 
     def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:
         """The trace for these arguments, made if there is none; the arrays of arguments and state, each once; the
-        state; and which leaves are the same array (None if all differ)."""
+        state's content; and for each leaf the position of the first leaf that is the same array (None if all
+        differ)."""
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
@@ -285,8 +286,8 @@ class _Compiled:
     def _find_or_trace(
         self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int, shares: bool
     ) -> Traced:
-        """A trace that another thread has made meanwhile, or a new one. ``shares`` says that tracing changes containers
-        which another trace of the function may change at the same time."""
+        """A trace that another thread has made in the meantime, or a new one. ``shares``: tracing changes containers
+        that another trace of the function may change at the same time."""
         lock = self._cache.lock
         messages: Sequence[Message] = ()
         if shares or not _locks_held.count:
@@ -297,7 +298,7 @@ class _Compiled:
                 traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
             finally:
                 lock.release()
-        else:  # not waited for: the thread that traces this function may wait for one that this thread traces
+        else:  # do not wait: the thread that traces this function may wait for one that this thread traces
             traced = self._trace(args, kwargs, leaves, moment)
             traced.used = tick
         emit(messages)
@@ -306,7 +307,8 @@ class _Compiled:
     def _find_or_add(
         self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
     ) -> tuple[Traced, Sequence[Message]]:
-        """A trace that is in the cache by now, or a new one with its log messages. The lock of the cache is held."""
+        """The trace that another thread has put into the cache, or a new one with its log messages. The caller holds
+        the cache's lock."""
         cache = self._cache
         found = cache.traced.get(key)
         if found is not None and not (found.captures and is_tracing()):
@@ -332,7 +334,7 @@ class _Compiled:
         return [Placeholder(record, shape, x.node.dtype) for x, shape in zip(arrays, shapes, strict=True)]
 
     def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
-        """Run the function on placeholders."""
+        """Run the function on placeholders and record the graph."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         counters.traces += 1
         stream = saved_stream()
@@ -383,8 +385,8 @@ class _Compiled:
 def _stand_ins(
     arrays: Sequence[Handle], placeholders: Sequence[Placeholder], fixed: Sequence[Handle]
 ) -> dict[int, Handle]:
-    """What the function gets in place of each array, by its identity: a name of the placeholder. Where that cannot be
-    put into a container, because the array is ``fixed`` there, the array itself names the placeholder."""
+    """For each array, by its identity, what the function gets instead: a new handle of its placeholder. An array that
+    is ``fixed`` in its container cannot be replaced there, so the array itself is pointed at the placeholder."""
     kept = set(map(id, fixed))
     found = {}
     for array, placeholder in zip(arrays, placeholders, strict=True):
@@ -394,10 +396,10 @@ def _stand_ins(
     return found
 
 
-# A compiled function that was looked up on an instance: calls pass the instance as the first argument.
+# A compiled function looked up on an instance. Calls pass the instance as the first argument.
 class _Method:
     __slots__ = ("__func__", "__self__")
-    __doc__ = property(lambda self: self.__func__.__doc__)  # of the user's function
+    __doc__ = property(lambda self: self.__func__.__doc__)  # the docstring of the user's function
 
     def __init__(self, function: _Compiled, instance: Any) -> None:
         self.__func__, self.__self__ = function, instance
@@ -414,7 +416,7 @@ class _Method:
         return types.MethodType(self.__func__.__wrapped__, self.__self__)  # type: ignore[attr-defined]  # by `wraps`
 
     def __getattr__(self, name: str) -> Any:
-        if name in _Method.__slots__:  # while it is unpickled they are not set
+        if name in _Method.__slots__:  # they are not set yet while it is unpickled
             raise AttributeError(f"this compiled method has no {name}")
         return getattr(self.__func__, name)
 
@@ -432,7 +434,8 @@ class _Method:
 
 
 def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure: tree.Structure) -> None:
-    """Raise unless results are arrays and constants: other objects could hold arrays of the trace, without values."""
+    """Raise unless all results are arrays and constants. Other objects could hold arrays of the trace, without
+    values."""
     for position, result in enumerate(results):
         if not isinstance(result, (Handle, bool, int, float, complex, str, bytes, type(None), Extent)):
             path = structure.paths()[position]
@@ -444,7 +447,8 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
 
 
 def _replaced_arguments(arguments: Any, leaves: Sequence[Any], in_place: bool) -> Any:
-    """The arguments with other leaves. Modules, and containers that are the function's state as well, stay the same."""
+    """The arguments with other leaves. Modules, and with ``in_place`` all containers, are kept and changed
+    themselves."""
     objects: list[Any] = []
     structure = tree.flatten(arguments, objects=objects)[1]
     if in_place or objects:

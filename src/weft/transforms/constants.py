@@ -1,4 +1,4 @@
-"""What is not an array in a call of a compiled function: which values are constants, and their keys."""
+"""Arguments of compiled functions that are not arrays: which values are constants, and their keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.dtypes import Dtype
 from weft.graph.shown import Extent
 from weft.runtime.devices import Device, Stream, ThreadLocalStream
 
-# Equal values of these types are the same in every respect; for floats, -0.0 == 0.0 and nan != nan.
+# Values of these types do not differ in any way if they are equal. Floats may: -0.0 == 0.0, and nan != nan.
 _BY_VALUE = frozenset({bool, int, str, bytes, type(None), Dtype, Device, Stream, ThreadLocalStream})
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (float, float.hex),
@@ -50,7 +50,8 @@ def constant_key(value: Any) -> Any:
 
 @final
 class _Identity:
-    """Stands for an object that may change inside: equal to itself alone. It does not keep the object alive."""
+    """A key for an object whose content may change. It equals only a key for the same object. It keeps the object alive
+    only if there can be no weak references to it."""
 
     __slots__ = ("_hash", "_object")
 
@@ -72,7 +73,7 @@ class _Identity:
 
 
 def attribute_key(value: Any) -> Any:
-    """A key for any object: constants and sets of them are compared by value, other objects by identity."""
+    """A key for any object: constants and sets of constants are compared by value, other objects by identity."""
     if isinstance(value, (set, frozenset)):
         members = frozenset([constant_key(member) for member in value])
         return _Identity(value) if None in members else (type(value), members)
@@ -85,7 +86,7 @@ _slots: weakref.WeakKeyDictionary[type, Mapping[str, Slot]] = weakref.WeakKeyDic
 
 
 def _slots_of(kind: type) -> Mapping[str, Slot]:
-    """What objects of a class have for their ``__slots__``, by name."""
+    """The descriptors of a class and its bases for their ``__slots__``, by name."""
     found = _slots.get(kind)
     if found is None:
         own = [vars(base).items() for base in reversed(kind.__mro__)]
@@ -94,7 +95,8 @@ def _slots_of(kind: type) -> Mapping[str, Slot]:
 
 
 def attributes_of(container: Any) -> dict[str, Any]:
-    """The attributes of an object by name: those of its slots that have a value, and then those in its ``__dict__``."""
+    """The attributes of an object by name: first those of its slots that have a value, then those in its
+    ``__dict__``."""
     found: dict[str, Any] = {}
     for name, slot in _slots_of(type(container)).items():
         with suppress(AttributeError):
@@ -104,7 +106,7 @@ def attributes_of(container: Any) -> dict[str, Any]:
 
 
 def object_keys(containers: Sequence[Any]) -> tuple[Any, ...]:
-    """Keys for containers of subclasses of dict and list: their types and attributes, without their entries."""
+    """Keys for containers that are instances of subclasses of dict and list: types and attributes, but not entries."""
     parts: list[Any] = []
     for container in containers:
         attributes = attributes_of(container)
@@ -125,15 +127,15 @@ _flat = chain.from_iterable
 
 @final
 class Attributes:
-    """The attributes of containers, to be compared again by a few native calls.
+    """The attributes of containers at one call, which later calls compare by a few native calls.
 
-    They are `unchanged` only where `object_keys` would give the same, types aside. Attributes that are equal, but other
-    objects than before, count as changed, and so do slots without a value. Only constants, sets and members of sets are
-    kept alive.
+    They are `unchanged` only if `object_keys` would return the same, apart from types. Attributes that are equal to the
+    former ones but other objects count as changed, and so do slots without a value. Only constants, sets, members of
+    sets, and objects without weak references are kept alive.
     """
 
     def __init__(self, containers: Sequence[Any]) -> None:
-        """``containers`` are such that `has_attributes`."""
+        """Store the attributes of ``containers``, for which `has_attributes` is true."""
         self._has_dict = [hasattr(container, "__dict__") for container in containers]
         dicts = list(map(_dict_of, compress(containers, self._has_dict)))
         self._is_empty = [not attributes for attributes in dicts]
@@ -146,7 +148,7 @@ class Attributes:
             (slot.__get__, [slot in _slots_of(type(container)).values() for container in containers])
             for slot in dict.fromkeys([slot for kind in kinds for slot in _slots_of(kind).values()])
         ]
-        """What reads a slot, and which of the containers have it."""
+        """For each slot, the function that reads it, and which of the containers have it."""
         self._values: list[Any] = []
         self._has_all = True
         """Whether all slots had values."""
@@ -160,7 +162,7 @@ class Attributes:
         self._sizes = list(map(len, self._sets))
         self._members = list(_flat(self._sets))
         self._others: list[tuple[int, weakref.ref[Any]]] = []
-        """Positions of values that may change inside. They are not in the list, which would keep them alive."""
+        """Positions of values whose content may change, with weak references. `_values` has None there."""
         for position, value in enumerate(self._values):
             if constant_key(value) is None and not isinstance(value, (set, frozenset)):
                 try:
@@ -175,7 +177,8 @@ class Attributes:
         return chain(_flat(map(dict.values, dicts)), *slots)
 
     def unchanged(self, containers: Sequence[Any]) -> bool:
-        """Whether containers, which have the classes of the first ones, have the same attributes, in their order."""
+        """Whether containers have the same attributes as the first ones, in their order. They must have the same
+        classes."""
         values = self._values
         if self._others:
             values = values.copy()
@@ -198,5 +201,5 @@ class Attributes:
                 and [*map(len, self._sets)] == self._sizes
                 and all(map(is_, _flat(self._sets), self._members))
             )
-        except (RuntimeError, AttributeError):  # another thread changes one at this moment
+        except (RuntimeError, AttributeError):  # another thread is changing an object
             return False

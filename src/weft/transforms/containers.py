@@ -17,7 +17,7 @@ from weft.transforms.constants import attribute_key, object_keys
 
 
 def restored(*states: Any) -> AbstractContextManager[None]:
-    """Whatever the block does to the containers in ``states`` is undone at its end."""
+    """A context manager that undoes, at its end, what the block does to the containers in ``states``."""
     undoing: list[Action] = []
     for container in tree.mutable_containers(list(states)):
         if isinstance(container, dict):
@@ -28,13 +28,13 @@ def restored(*states: Any) -> AbstractContextManager[None]:
 
 
 def fixed_arrays(state: Any) -> list[Handle]:
-    """The arrays of ``state`` that are in no list or dict, so that no others can be put in their positions."""
+    """The arrays of ``state`` that are in no list or dict, so that they cannot be replaced where they are."""
     leaves, _ = tree.flatten(state, lambda item: isinstance(item, (dict, list)))
     return [leaf for leaf in leaves if isinstance(leaf, Handle)]
 
 
 def fill(state: Any, leaves: Sequence[Any]) -> None:
-    """Put leaves into the containers of ``state``. Those of `fixed_arrays` are there already."""
+    """Put leaves into the containers of ``state``. The `fixed_arrays` cannot be replaced and have to be the same."""
     tree.flatten(state)[1].unflatten_into(state, leaves)
 
 
@@ -44,7 +44,7 @@ def distinct(leaves: Iterable[Any]) -> list[Handle]:
 
 
 def repeats(leaves: Sequence[Any]) -> tuple[int, ...] | None:
-    """For each leaf at which position the same array comes first; None if none comes twice."""
+    """For each leaf, the position at which the same array occurs first; None if no array occurs twice."""
     arrays = [id(leaf) for leaf in leaves if isinstance(leaf, Handle)]
     if len(set(arrays)) == len(arrays):
         return None
@@ -58,36 +58,36 @@ def repeats(leaves: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 class Moment(NamedTuple):
-    """What the containers hold when a compiled function is called."""
+    """The content of the containers when a compiled function is called."""
 
     inputs: list[Any]
     outputs: list[Any]
     is_shared: bool
-    """Whether an argument is, or contains, one of the containers."""
+    """Whether an argument is one of the containers, or contains one."""
     key: tuple[Any, ...]
-    """What another trace depends on, besides the inputs."""
+    """What decides, besides the inputs, whether a trace can be used."""
 
     def has_function(self, value: Any) -> bool:
-        """Whether a value is a function that the state holds, as a module that was given one for a layer does. Like an
-        attribute of a module it is what it was as long as it is the same object."""
+        """Whether a value is a function that the state holds, such as one that a module was given for a layer. Like an
+        attribute of a module it counts as unchanged as long as it is the same object."""
         return callable(value) and any(value is leaf for leaf in self.inputs)
 
     @property
     def replaceable(self) -> int:
-        """How many arrays a call may replace in their own memory: all of the state, or none."""
+        """How many arrays of the state a call may write over: all or none."""
         if self.is_shared or self.outputs is not self.inputs:
             return 0
         return len(self.inputs) if all(isinstance(leaf, Handle) for leaf in self.inputs) else 0
 
 
 class State:
-    """The containers that a compiled function reads (``inputs``) and changes (``outputs``); None if it has none."""
+    """The containers that a compiled function reads (``inputs``) and changes (``outputs``). None: there are none."""
 
     def __init__(self, inputs: Any, outputs: Any) -> None:
         self.inputs, self.outputs = inputs, outputs
 
     def now(self, arguments: Any, structure: tree.Structure) -> Moment:
-        """The state as a call finds it that has these arguments."""
+        """The content of the state at a call with these arguments."""
         inputs: list[Any] = []
         outputs: list[Any] = []
         key: list[Any] = []
@@ -108,7 +108,7 @@ class State:
         return Moment(inputs, outputs, shared is not None, tuple(key))
 
     def _shared(self, arguments: Any) -> tuple[int | None, ...] | None:
-        """For each container in the arguments its position in the state; None if no container is in both."""
+        """For each container in the arguments, its position in the state; None if no container is in both."""
         own = tree.mutable_containers([self.inputs, self.outputs])
         positions = {id(container): position for position, container in enumerate(own)}
         found = tuple([positions.get(id(container)) for container in tree.mutable_containers(arguments)])
@@ -116,14 +116,15 @@ class State:
 
 
 Change = tuple[int | None, int | None, Any]
-"""What becomes of an entry: which one it was before, which node it gets, or a constant."""
+"""What an entry becomes: the position of the former entry that it is, the position of the node that it gets, and the
+constant that it becomes. Each may be None."""
 
 
 class ContainerWriter:
-    """Makes the changes of an update, each of which changes the entry in its own place."""
+    """Makes the changes of an update, if no entry moves: each change replaces an entry or assigns to its array."""
 
     def __init__(self, slots: Sequence[tuple[int, Any]], changes: Sequence[Change]) -> None:
-        """``slots`` are the entries: each the number of a container, and an index or a key there."""
+        """``slots`` are the entries: each is the number of a container, and an index or key in it."""
         self._replaced = [number for number, (origin, _, _) in enumerate(changes) if origin is None]
         replaced = [(slots[number], changes[number]) for number in self._replaced]
         self._containers = [container for (container, _), _ in replaced]
@@ -136,27 +137,27 @@ class ContainerWriter:
         ]
 
     def __call__(self, containers: Sequence[Any], current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
-        """Make all changes to the entries of ``containers``, which are ``current``, or none, with other values for the
-        nodes.
+        """Make all changes to ``containers``, whose entries are ``current``, with these nodes.
 
-        Returns the new entries.
+        If an exception stops it in between, the changes are completed before it is raised. Returns the new entries.
         """
         changed = [containers[number] for number in self._containers]
         values = [constant if position is None else wrap(nodes[position]) for position, constant in self._values]
         assigned = [(current[number], nodes[position]) for number, position in self._assigned]
-        # A container may have a way of its own to assign, written in Python.
+        # A container may define its own assignment in Python.
         completed(self._write, changed, values, assigned)
         return values
 
     def replaced_by_nodes(self) -> list[tuple[int, int]]:
-        """The entries that get new arrays, and of which nodes; none if there are other changes, too."""
+        """The entries that get new arrays, each with the position of its node; empty if there are other changes as
+        well."""
         found = [
             (entry, node) for entry, (node, _) in zip(self._replaced, self._values, strict=True) if node is not None
         ]
         return [] if self._assigned or len(found) < len(self._values) else found
 
     def after(self, before: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-        """What the entries are afterwards."""
+        """The entries after the changes."""
         after = list(before)
         for number, value in zip(self._replaced, new, strict=True):
             after[number] = value
@@ -169,8 +170,9 @@ class ContainerWriter:
 class StateUpdate:
     """What a traced call does to the containers of outputs.
 
-    Their leaves ``before`` and ``after`` are compared: an entry that the function left alone stays whatever it is, one
-    that it assigned to in place stays the same handle, all others are new. ``nodes`` are those that a call computes.
+    The leaves before and after the call are compared. An entry that the function did not touch keeps whatever it holds.
+    An entry that it assigned to in place keeps its handle. All other entries are new. ``nodes`` are those that a call
+    computes.
     """
 
     def __init__(self, outputs: Any) -> None:
@@ -178,15 +180,15 @@ class StateUpdate:
         self._nodes_before = [leaf.node if isinstance(leaf, Handle) else None for leaf in self._before]
         self.nodes: list[Node] = []
         self.replaced: frozenset[int] = frozenset()
-        """The entries whose arrays are not there any more afterwards."""
+        """The entries whose former values are gone after a call: they were replaced or assigned to in place."""
         self.in_place: Sequence[Change] | None = None
-        """The changes, if each only changes the entry in its own place."""
+        """The changes, if no entry moves."""
         self.returned: Sequence[tuple[int, int]] = ()
-        """Results that are arrays in the containers, and the numbers of these."""
+        """Pairs of a result and an entry that are the same array, by their positions."""
         self._changes: list[Change] = []
 
     def finish(self, outputs: Any, results: Sequence[Any]) -> None:
-        """Note what has become of the containers, and which of the function's results are arrays in them."""
+        """Note how the containers have changed, and which of the function's results are arrays in them."""
         positions: dict[int, int] = {}
         for position, leaf in enumerate(self._before):
             positions.setdefault(id(leaf), position)
@@ -213,9 +215,10 @@ class StateUpdate:
         del self._before, self._nodes_before
 
     def apply(self, outputs: Any, current: Sequence[Any], nodes: Sequence[Node]) -> list[Any]:
-        """Do the same to the containers, which hold ``current``, with other values for the nodes; what they hold
-        then."""
-        before = [leaf.node for leaf in current if isinstance(leaf, Handle)]  # what ends there would run Python code
+        """Make the same changes to the containers, which hold ``current``, with these nodes. Returns the new
+        entries."""
+        # Freeing these nodes may run Python code, so they are kept until all changes are made.
+        before = [leaf.node for leaf in current if isinstance(leaf, Handle)]
         leaves = []
         actions: list[Action] = []
         arrays = [wrap(node) for node in nodes]
