@@ -1,4 +1,4 @@
-"""`custom_function` and `checkpoint`: functions with rules of their own."""
+"""`custom_function` and `checkpoint`: functions with rules of their own for derivatives and batching."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _call_marked(
     name: str,
     rules_for: Callable[[tree.Structure, tree.Structure], Rules],
 ) -> Any:
-    """Call ``fun`` on its arguments, and mark the call in the graph with rules."""
+    """Call ``fun`` on its arguments, and attach rules to the call in the graph."""
     leaves, structure = tree.flatten(args)
     require_arrays(name, leaves, structure.key_paths, "give what is no array by name, or bind it to the function.")
     lending = Lending(args, structure, leaves, [fresh(leaf) for leaf in leaves], around=1)
@@ -46,19 +46,14 @@ class custom_function:  # users know it as a decorator
     """A function whose derivatives or batching the user gives.
 
     Rules are set by decorators. ``vjp(primals, cotangent, output)`` returns one cotangent per primal; ``jvp(primals,
-    tangents)`` returns the tangent of the output; ``vmap(inputs, axes)`` returns the output and where its mapped axis
-    is. For a single argument the rule gets it bare, for several a tuple of them. What has no rule is derived as usual.
-    Derivatives have the shape and dtype of what they belong to; None in a tuple stands for zeros. Rules may be called
-    when the call of the function is long over: all that they use of it has to be an argument.
+    tangents)`` returns the tangent of the output; ``vmap(inputs, axes)`` returns the output and the position of its
+    mapped axis. For a function of one argument the rule gets it alone, for several a tuple of them. Without a rule,
+    derivatives and batching are derived as usual. A derivative has the shape and dtype of the array to which it
+    belongs; None in a tuple stands for zeros. Rules may be called long after the call of the function has ended, so
+    they may use only its arguments and output.
 
-    >>> @mx.custom_function
-    ... def f(x):
-    ...     return mx.sin(x)
-    >>> @f.vjp
-    ... def f_vjp(primals, cotangent, output):
-    ...     return cotangent * 2
-    >>> mx.grad(f)(mx.array(1.0))
-    array(2, dtype=float32)
+    >>> @mx.custom_function ... def f(x): ...     return mx.sin(x) >>> @f.vjp ... def f_vjp(primals, cotangent, output):
+    ...     return cotangent * 2 >>> mx.grad(f)(mx.array(1.0)) array(2, dtype=float32)
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:
@@ -114,7 +109,7 @@ class custom_function:  # users know it as a decorator
         return rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function; keyword arguments are passed on and have no derivative."""
+        """Call the function. Keyword arguments are passed on and have no derivatives."""
         if self._vjp is None and self._jvp is None and self._vmap is None:
             return self._fun(*args, **kwargs)
         fun = functools.partial(self._fun, **kwargs) if kwargs else self._fun
@@ -131,7 +126,7 @@ class custom_function:  # users know it as a decorator
 
 
 def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, whose intermediate results are computed again for its gradient instead of being stored.
+    """The same function, but its intermediate results are not stored for the gradient: they are computed again.
 
     >>> f = mx.checkpoint(lambda x: mx.exp(mx.sin(x)))
     >>> mx.grad(f)(mx.array(0.0))
@@ -165,7 +160,7 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
-    """Arrays from outside that the graph between ``inputs`` and ``outputs`` uses: they have derivatives too."""
+    """Arrays from outside that the graph between ``inputs`` and ``outputs`` uses. They have derivatives too."""
     first = min((node.serial for node in inputs), default=-1)
     inside = reachable([output.node for output in outputs], first - 1) if inputs else []
     known, own = set(inside), set(inputs)
@@ -179,7 +174,7 @@ def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
 
 
 def _recomputing(outputs: Sequence[Array], inputs: Sequence[Node], captured: Sequence[Array]) -> Rules:
-    """A vjp rule that computes the graph again, behind barriers, when the cotangents are there."""
+    """A vjp rule that computes the graph again. Barriers delay that until the cotangents are computed."""
     recorded = RecordedGraph([*inputs, *(array.node for array in captured)], [o.node for o in outputs])
 
     def backwards(primals: Sequence[Array], cotangents: Sequence[Array], _: Sequence[Array]) -> list[Any]:

@@ -1,7 +1,7 @@
-"""The rules that users give a `custom_function`, as transformations call them: on flat lists, with results checked.
+"""The rules that users give a `custom_function`, in the form that transformations call: on flat lists, with checks.
 
-They refer to the user's rules, not to the `custom_function`: traces refer to them, and must not keep the function alive
-whose cache they are in.
+They refer to the user's rules, not to the `custom_function`: traces hold them, and a trace must not keep the function
+alive in whose cache it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rule = Callable[..., Any]
 
 
 def vjp_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Structure) -> Rule:
-    """``rule(primals, cotangent, output)`` with one cotangent for each argument."""
+    """A vjp rule from a user's ``rule(primals, cotangent, output)``, which returns one cotangent for each argument."""
 
     def backwards(primals: Sequence[Array], cotangents: Sequence[Array], outputs: Sequence[Array]) -> list[Tangent]:
         expected = arguments.unflatten(primals)
@@ -38,7 +38,7 @@ def vjp_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Stru
 
 
 def jvp_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Structure) -> Rule:
-    """``rule(primals, tangents)`` with a tangent like the output."""
+    """A jvp rule from a user's ``rule(primals, tangents)``, which returns a tangent like the output."""
 
     def forwards(primals: Sequence[Array], tangents: Sequence[Tangent], outputs: Sequence[Array]) -> list[Tangent]:
         found = rule(_bare(arguments.unflatten(primals)), _bare(arguments.unflatten(tangents)))
@@ -56,7 +56,7 @@ def jvp_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Stru
 
 
 def vmap_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Structure) -> Rule:
-    """``rule(inputs, axes)`` with the outputs and their mapped axes."""
+    """A vmap rule from a user's ``rule(inputs, axes)``, which returns the outputs and their mapped axes."""
 
     def batched(
         inputs: Sequence[Array], axes: Sequence[int | None], outputs: Sequence[Node]
@@ -78,12 +78,12 @@ def vmap_rule(rule: Rule, name: str, arguments: tree.Structure, result: tree.Str
 
 
 def _bare(args: Any) -> Any:
-    """Arguments as a rule gets them: a single one alone, several as a tuple."""
+    """Arguments in the form that users' rules get: a single one alone, several as a tuple."""
     return args[0] if len(args) == 1 else args
 
 
 def _in_tuple(found: Any, expected: tuple[Any]) -> Any:
-    """What a rule returned for a single argument, in a tuple. A rule may return that tuple itself."""
+    """The result of a rule for a single argument, in a tuple. The rule itself may have returned that tuple."""
     if found is None:
         return ()
     is_wrapped = isinstance(expected[0], Handle) and isinstance(found, (tuple, list)) and len(found) == 1
@@ -91,7 +91,7 @@ def _in_tuple(found: Any, expected: tuple[Any]) -> Any:
 
 
 def _fitted(found: Any, expected: tuple[Any, ...]) -> list[Tangent] | None:
-    """A derivative for each array in ``expected``, or None if they do not belong together."""
+    """A derivative for each array in ``expected``; None if ``found`` does not have this form."""
     if not isinstance(found, (tuple, list)) or len(found) != len(expected):
         return None
     fitted: list[Tangent] = []
@@ -108,7 +108,7 @@ def _fitted(found: Any, expected: tuple[Any, ...]) -> list[Tangent] | None:
 
 
 def _matched(found: Any, structure: tree.Structure) -> list[Any] | None:
-    """The leaves of ``found`` in the order of a structure, or None if they nest in another way."""
+    """The leaves of ``found`` in the order of a structure; None if they are nested in another way."""
     if len(tree.flatten(found)[0]) != structure.num_leaves:
         return None
     try:
@@ -118,7 +118,8 @@ def _matched(found: Any, structure: tree.Structure) -> list[Any] | None:
 
 
 def _is_derivative(found: Any, like: Array) -> bool:
-    """Whether something can be the tangent or cotangent of an array. Those of integers are never used."""
+    """Whether an object can be the tangent or cotangent of an array. Derivatives of integers may have any dtype: they
+    are not used."""
     if found is None:
         return True
     if not isinstance(found, Handle) or not decide_equal(found.node.shape, like.node.shape):
@@ -129,7 +130,7 @@ def _is_derivative(found: Any, like: Array) -> bool:
 def _pairs(
     found: Any, result: tree.Structure, outputs: Sequence[Node], size: int
 ) -> list[tuple[Array, int | None]] | None:
-    """The outputs of a vmap rule with their axes, or None if they are not what belongs there."""
+    """The outputs of a vmap rule, each with its mapped axis; None if the rule returned something else."""
     if not isinstance(found, (tuple, list)) or len(found) != 2:
         return None
     arrays = _matched(found[0], result)
@@ -157,7 +158,7 @@ def _pairs(
 
 
 def _require_own(kind: str, name: str, results: Sequence[Tangent], given: Sequence[Array]) -> None:
-    """Raise if a rule used an array of a trace that is over: it has no value, and is no input of this call."""
+    """Raise if a rule used an array of a trace that has ended: the array has no value and is no input of this call."""
     seen = {array.node for array in given}
     pending = [result.node for result in results if result is not None]
     while pending:
@@ -176,13 +177,13 @@ def _require_own(kind: str, name: str, results: Sequence[Tangent], given: Sequen
 
 
 def _shapes(expected: tuple[Any, ...]) -> str:
-    """For a message: the shape that a single derivative should have; nothing if there are several."""
+    """For a message: the expected shape of a single derivative; an empty text if there are several."""
     leaves = tree.flatten(expected)[0]
     return f" Its shape should be {tuple(leaves[0].node.shape)}." if len(leaves) == 1 else ""
 
 
 class _Shown:
-    """Shows a text as it is, inside of containers."""
+    """An object whose ``repr`` is a given text, for use inside of containers."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -192,7 +193,7 @@ class _Shown:
 
 
 def _text(found: Any) -> str:
-    """What a rule returned, with shapes for arrays and types for what could be long."""
+    """The result of a rule as text, with shapes in place of arrays and types in place of other objects."""
     leaves, structure = tree.flatten(found)
     return repr(structure.unflatten([_Shown(_leaf_text(leaf)) for leaf in leaves]))
 

@@ -1,4 +1,4 @@
-"""`eval`, `async_eval`, and functions that wait for streams."""
+"""`eval`, `async_eval`, and functions that wait for streams or tell how much memory arrays use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _nodes(args: tuple[Any, ...]) -> list[Node]:
 def eval(*args: Any) -> None:  # the name users know
     """Compute arrays, in any nesting of list, tuple and dict, and wait for them.
 
-    What is neither, such as a function in the state of a model, is left alone.
+    Other objects, such as functions in the state of a model, are ignored.
 
     Raises:
         TraceError: an array is being traced, so it has no value.
@@ -58,7 +58,7 @@ def async_eval(*args: Any) -> None:
 
 
 def synchronize(stream: StreamOrDevice = None) -> None:
-    """Wait until everything started on a stream (the default one if None is given) is done.
+    """Wait until all work that was started on a stream (None: the default stream) is done.
 
     >>> mx.synchronize()
     """
@@ -76,17 +76,15 @@ def clear_streams() -> None:
 
 
 def get_array_buffer_size(*args: Any) -> int:
-    """Bytes of the memory behind arrays, in any nesting of list, tuple and dict; what several share counts once.
+    """How many bytes of memory arrays use, in any nesting of list, tuple and dict. Memory that several share counts
+    once.
 
     It is the size of whole blocks, which may be larger than the arrays. Leaves that are no arrays are ignored.
 
     Raises:
         ValueError: an array has not been evaluated.
 
-    >>> x = mx.zeros((256,))
-    >>> mx.eval(x)
-    >>> mx.get_array_buffer_size(x, [x])
-    1024
+    >>> x = mx.zeros((256,)) >>> mx.eval(x) >>> mx.get_array_buffer_size(x, [x]) 1024
     """
     buffers = {}
     for leaf in tree.leaves_of(args):

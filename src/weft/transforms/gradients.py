@@ -102,12 +102,12 @@ def _differentiated(
 
 
 def _filled(cotangent: Tangent, like: Array) -> Array:
-    """What the caller gets: an array of its own, since one cotangent may be that of several arguments."""
+    """The gradient that the caller gets: a new handle, because one cotangent may belong to several arguments."""
     return p.zeros_like(like) if cotangent is None else wrap(cotangent.node)
 
 
 def _loss_of(value: Any, name: str, fun: Function) -> Array:
-    """The scalar that a function's result is, or begins with."""
+    """The scalar that is a function's result, or the first entry of it."""
     loss = value[0] if isinstance(value, tuple) and value and name == "value_and_grad" else value
     if not isinstance(loss, Handle):
         remedy = " Use mx.value_and_grad for a tuple that begins with one." if isinstance(value, tuple) else ""
@@ -130,7 +130,7 @@ def _several(chosen: Any) -> tuple[Any, ...]:
 
 
 class _Chosen:
-    """Which arguments are differentiated with respect to."""
+    """The arguments with respect to which a function is differentiated."""
 
     def __init__(self, argnums: int | Sequence[int] | None, argnames: str | Sequence[str], name: str) -> None:
         self._name = name
@@ -167,7 +167,8 @@ class _Chosen:
         return [args[number] for number in self._numbers], {key: kwargs[key] for key in self._names}
 
     def paths(self, structure: tree.Structure) -> list[tuple[Any, ...]]:
-        """For each leaf of the chosen arguments, the number or name of its argument and the keys that lead to it."""
+        """For each leaf of the chosen arguments, the number or name of its argument, and the keys that lead to it
+        there."""
         return [(key if by_name else self._numbers[key], *rest) for by_name, key, *rest in structure.key_paths()]
 
     def replaced(self, args: Sequence[Any], kwargs: dict[str, Any], chosen: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -260,8 +261,8 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
         tangents: one array per primal, of its shape.
 
     Returns:
-        The outputs, and one array per output, of its shape and dtype. Comparisons have zeros in the dtype of what they
-        compare.
+        The outputs, and one array per output, of its shape and dtype. The tangent of a comparison is zero, in the dtype
+        of the arrays that are compared.
 
     >>> mx.jvp(mx.sin, [mx.array(0.0)], [mx.array(2.0)])
     ([array(0, dtype=float32)], [array(2, dtype=float32)])
@@ -284,7 +285,7 @@ def jvp(fun: Function, primals: Sequence[Array], tangents: Sequence[Array]) -> t
 
 
 def _tangent_of(tangent: Tangent, output: Array) -> Array:
-    """What the caller gets as the tangent of an output; zeros if it is None."""
+    """The tangent of an output that the caller gets; zeros if ``tangent`` is None."""
     if tangent is not None:
         return wrap(tangent.node)
     node: Node | None = output.node

@@ -1,4 +1,4 @@
-"""The containers in the arguments of a transformed function: lent to it with other arrays, and taken back."""
+"""Containers in the arguments of a transformed function: they hold other arrays while the function runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.graph.tracing import note_assignment
 from weft.runtime.atomic import Action, do_all, done_at_end
 
 Convert = Callable[[Handle, Any], Handle]
-"""What the caller gets for an array that the function assigned; the second argument is what the function got in its
-place, or `tree.MISSING`."""
+"""Makes the array that the caller gets for one that the function assigned. The second argument is what the function got
+in that position, or `tree.MISSING`."""
 
 
 class _Lent(NamedTuple):
-    """A list or dict of the caller's, what the function gets for it, and what that holds in the beginning."""
+    """A list or dict of the caller, what the function gets instead of it, and the content of that in the beginning."""
 
     own: Any
     given: Any
@@ -26,7 +26,7 @@ class _Lent(NamedTuple):
 
 
 class _Replaced(NamedTuple):
-    """An array of the caller's, what the function gets for it, and the node that this names in the beginning."""
+    """An array of the caller, what the function gets instead of it, and the node that this names in the beginning."""
 
     own: Any
     given: Handle
@@ -34,17 +34,18 @@ class _Replaced(NamedTuple):
 
 
 class Lending:
-    """What a function gets instead of the caller's arguments: ``arguments``, the same tree with other arrays in it.
+    """The arguments that a function gets instead of the caller's: ``arguments``, the same tree with other arrays in it.
 
-    Plain lists and dicts are copied, because other threads may use them. Their subclasses, such as modules, are lent
-    themselves: they hold the other arrays while the function runs. When it has returned, `take_back` gives the caller's
-    containers what the function assigned, and the caller's own arrays where it assigned nothing.
+    Plain lists and dicts are copied, because other threads may use them. Instances of their subclasses, such as
+    modules, are passed themselves (*lent*) and hold the other arrays while the function runs. When it has returned,
+    `take_back` puts into the caller's containers what the function assigned, and the caller's own arrays where it
+    assigned nothing.
     """
 
     def __init__(
         self, arguments: Any, structure: tree.Structure, leaves: Sequence[Any], given: Sequence[Any], around: int
     ) -> None:
-        """``around`` containers of the arguments are not the caller's."""
+        """``around`` is how many outer containers of ``arguments`` are not the caller's."""
         self._lent: list[_Lent] = []
         self._tuples: dict[int, tuple[Any, Any]] = {}
         self._undoing: list[Action] = []
@@ -77,8 +78,8 @@ class Lending:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """While the block runs, containers that are lent themselves hold the other arrays. If it raises before
-        `take_back`, they hold again what they held."""
+        """A context manager in which containers that are lent themselves hold the other arrays. If the block raises
+        before `take_back`, they get their former content back."""
         if not self._undoing:
             yield
             return
@@ -87,8 +88,8 @@ class Lending:
             yield
 
     def assigned(self) -> list[Handle]:
-        """The arrays that the function has put into containers, and those in them that it assigned to in place. If they
-        are asked for, it is these that `take_back` converts."""
+        """The arrays that the function put into containers, and the arrays in them that it assigned to in place. After
+        a call of this method, `take_back` converts exactly these."""
         arrays = [leaf for container, _ in self._containers() for item in _items(container) for leaf in _leaves(item)]
         found = {id(array): array for array in arrays if isinstance(array, Handle) and self._is_new(array)}
         self._assigned = found
@@ -101,7 +102,7 @@ class Lending:
         return known is None or array.node is not known.node
 
     def take_back(self, convert: Convert = lambda array, _: array) -> None:
-        """Give the caller's containers what the function assigned, as ``convert`` makes it."""
+        """Put what the function assigned into the caller's containers, after ``convert`` was applied to the arrays."""
         given = {id(lent.given): lent for lent in self._lent}
         contents: list[tuple[Any, Any]] = []
         actions: list[Action] = []
@@ -117,7 +118,7 @@ class Lending:
         self._undoing.clear()
 
     def _is_unchanged(self, lent: _Lent) -> bool:
-        """Whether the function has left a copy alone, and the arrays in it."""
+        """Whether the function has changed neither a copied container nor the arrays in it."""
         now, before = lent.given, lent.content
         if type(now) is dict:
             if list(now) != list(before):
@@ -129,7 +130,7 @@ class Lending:
         return not any(isinstance(leaf, Handle) and self._is_new(leaf) for leaf in leaves)
 
     def _containers(self) -> Iterator[tuple[Any, Any]]:
-        """All lists and dicts that the function can have changed, each with what it held before (None if it is new)."""
+        """All lists and dicts that the function may have changed, each with its content before (None if it is new)."""
         pending = [(lent.given, lent.content) for lent in self._lent]
         seen = {id(container) for container, _ in pending}
         while pending:
@@ -142,12 +143,12 @@ class Lending:
                         pending.append((leaf, None))
 
     def _taken(self, container: Any, before: Any, own: Callable[[Any, Any], Any]) -> Any:
-        """The content for the caller's container."""
+        """The content that the caller's container gets."""
         items = [(key, own(item, _at(before, key))) for key, item in _keyed(container)]
         return dict(items) if isinstance(container, dict) else [item for _, item in items]
 
     def _own(self, item: Any, before: Any, given: dict[int, _Lent], convert: Convert, actions: list[Action]) -> Any:
-        """What stands for ``item`` in the caller's containers."""
+        """The object that stands for ``item`` in the caller's containers."""
         if isinstance(item, Handle):
             known = self._replaced.get(id(item))
             if known is None:
@@ -174,7 +175,7 @@ def _is_list_or_dict(item: Any) -> bool:
 
 
 def _leaves(item: Any) -> list[Any]:
-    """What is in an entry of a container: more than one thing if it is a tuple."""
+    """The parts of an entry of a container: several if it is a tuple."""
     return tree.flatten(item, _is_list_or_dict)[0] if isinstance(item, tuple) else [item]
 
 
@@ -187,7 +188,7 @@ def _keyed(container: Any) -> list[tuple[Any, Any]]:
 
 
 def _at(content: Any, key: Any) -> Any:
-    """What a dict or list has under a key or index, or `tree.MISSING`."""
+    """The value under a key or index of a dict or list, or `tree.MISSING`."""
     if isinstance(content, dict):
         return content.get(key, tree.MISSING)
     return content[key] if isinstance(content, list) and key < len(content) else tree.MISSING

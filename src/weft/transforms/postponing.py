@@ -1,4 +1,4 @@
-"""Which calls of compiled functions wait until their results are asked for, instead of starting at once."""
+"""Which calls of compiled functions do not start at once, but wait until their results are needed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from collections.abc import Sequence
 from weft.graph.node import Node, Placeholder
 
 MUCH_MEMORY = 1 << 28
-"""Bytes; a call whose arguments need less that is made of little starts at once."""
+"""In bytes. A call starts at once if less of the memory that it needs for its arguments is *made of little*."""
 LITTLE = 64
-"""A result of so many times the bytes of what it is made of is made of little."""
+"""A result is made of little if it has at least this many times the bytes of the inputs of its operation."""
 MOST_OPERATIONS = 1 << 10
-"""That are looked at to find out."""
+"""The most operations that are examined to find out."""
 MOST_CALLS = 1 << 10
-"""That wait at the same time: a loop that never asks for a value must not collect operations without end."""
+"""The most calls that wait at the same time, so that a loop that never reads a value does not collect operations
+without end."""
 
 _waiting: deque[weakref.ref[Node]] = deque()
-"""A result of each call that has waited."""
+"""For each call that waits, one of its results. Some may have values by now."""
 
 
 def is_postponed(pending: Sequence[Node]) -> bool:
-    """Whether a call with these arguments, which have no values yet, becomes part of their graph.
+    """Whether a call waits whose arguments ``pending`` have no values yet, so that it becomes part of their graph.
 
-    That is so if values for them need `MUCH_MEMORY` that is made of little, as the random weights of a large model are
-    that nobody has asked for yet. To slice or to multiply what is there is no reason to wait.
+    It waits if their values need at least `MUCH_MEMORY` that is made of little, as random weights of a large model do.
+    To slice or to multiply arrays that have values is no reason to wait.
     """
     needed = 0
     seen = set(pending)
@@ -44,20 +45,20 @@ def is_postponed(pending: Sequence[Node]) -> bool:
 
 
 def note_postponed(results: Sequence[Node]) -> None:
-    """Count a call that waits."""
+    """Record a call that waits."""
     _waiting.extend(map(weakref.ref, results[:1]))
 
 
 def _may_another_wait() -> bool:
     if len(_waiting) >= MOST_CALLS:
         found = [(reference, reference()) for reference in tuple(_waiting)]
-        _waiting.clear()  # another thread's call may be lost: it is a bound, not a count
+        _waiting.clear()  # a call that another thread adds may be lost: the number only has to be about right
         _waiting.extend([reference for reference, node in found if node is not None and node.value is None])
     return len(_waiting) < MOST_CALLS
 
 
 def _made_of_little(node: Node) -> int:
-    """The bytes of the result of an operation if its inputs have few in comparison, else 0."""
+    """The bytes of the result of an operation if it is made of little, else 0."""
     if node.primitive is None or node.primitive.is_view:
         return 0
     own = _bytes(node)

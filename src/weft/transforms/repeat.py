@@ -1,4 +1,4 @@
-"""Short ways to call a compiled function again, with arrays of the same shapes, dtypes and strides."""
+"""Short ways to call a compiled function again, with arrays of the same shapes, dtypes and strides as before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.tree import CONTAINERS, Levels, Reading, flatten, mutable_containers
 
 
 class Repeat:
-    """The latest call of a function of arrays, no two of which are the same array."""
+    """Repeats the latest call of a function of arrays, no two of which are the same array."""
 
     __slots__ = ("_layouts", "_prepared", "_short", "_traced", "precision")
 
@@ -35,7 +35,7 @@ class Repeat:
         self._short = prepared.short_run() if traced.returns_an_array and isinstance(prepared, Prepared) else None
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
-        """The results; `NotImplemented` if these arguments are not what is expected."""
+        """The results; `NotImplemented` if this short way is not for these arguments."""
         short = self._short
         if short is not None and not kwargs:
             node = short.run(args)
@@ -53,7 +53,7 @@ class Repeat:
 
 
 class RepeatOfSame(Repeat):
-    """The latest call of a function of arrays, some of which are the same array."""
+    """Repeats the latest call of a function of arrays, some of which are the same array."""
 
     __slots__ = ("_again", "_count", "_once")
 
@@ -73,13 +73,14 @@ class RepeatOfSame(Repeat):
 
 
 class NestedRepeat:
-    """The latest call of a function of arrays and constants in nested containers: its arguments and its state.
+    """Repeats the latest call of a function of arrays and constants in nested containers, with its state.
 
-    Of arrays and containers it keeps only what native calls compare again: types, lengths, keys, attributes, constants.
+    It stores only the properties of arrays and containers that native calls compare: types, lengths, keys, attributes,
+    constants.
     """
 
     failures = 0
-    """How often it was tried since it was of use last."""
+    """How often in a row this short way was tried in vain."""
 
     def __init__(self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, state: Any) -> None:
         """``root`` holds positional arguments, keyword arguments and ``state``; ``levels`` are those of ``root``."""
@@ -101,7 +102,7 @@ class NestedRepeat:
         self._may_share = True in self._is_argument and True in self._is_state
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
-        """The results; `NotImplemented` if these arguments or the state are not what is expected."""
+        """The results; `NotImplemented` if this short way is not for these arguments or the state."""
         stream = self._stream()
         found = None if stream is None else self._read(args, kwargs)
         if stream is None or found is None:
@@ -114,14 +115,14 @@ class NestedRepeat:
         return wrap(nodes[0]) if traced.returns_an_array else traced.results(nodes)
 
     def _run_again(self, arrays: Sequence[Handle], stream: Stream) -> list[Node] | None:
-        """The results for arrays; None if these are not what is expected."""
+        """The results for arrays; None if they do not have the expected shapes, dtypes and strides, or no values."""
         nodes = self._prepared.run_again(arrays, stream)
         if nodes is None and _started(arrays, self.traced):
             nodes = self._prepared.run_again(arrays, stream)
         return nodes
 
     def _stream(self) -> Stream | None:
-        """The stream of a call; None if it is another device's, or if a transformation has to see the call."""
+        """The stream of a call; None if it is on another device, or if a transformation has to see the operations."""
         stream = current_stream()
         if stream is None or stream.engine is not self._prepared.engine or is_tracing() or followed:
             return None
@@ -132,7 +133,7 @@ class NestedRepeat:
         self.failures = 0
 
     def _read(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Found | None:
-        """What a call and its state hold, if that is what is expected, except for the arrays themselves."""
+        """The content of a call and its state, if all but the arrays is as expected; None otherwise."""
         reading = self._levels.read((args, kwargs, self._state))
         if reading is None:
             return None
@@ -152,19 +153,20 @@ class NestedRepeat:
 
 
 def _started(arrays: Sequence[Any], traced: Traced) -> bool:
-    """Whether some of these arrays had no values, and now they have, though these may be on their way."""
+    """Whether the evaluation of those of these arrays without values was started. They have values now, which may not
+    be computed yet."""
     pending = [array.node for array in arrays if isinstance(array, Handle) and array.node.value is None]
     if not pending or traced.may_wait_for(pending):
         return False
     try:
         start(pending)
-    except TraceError:  # the long way says of which trace they are
+    except TraceError:  # the long way raises an error that names the trace
         return False
     return True
 
 
 class _Found(NamedTuple):
-    """What a call finds: all leaves of arguments and state, the arrays among them, and the containers."""
+    """The content of a call: all leaves of arguments and state, the arrays among them, and the containers."""
 
     leaves: Sequence[Any]
     arrays: Sequence[Handle]
@@ -176,10 +178,11 @@ def _has_attributes(container: Any) -> bool:
 
 
 class _Outputs:
-    """Containers that a function changes and that are not, all in one, those that it reads."""
+    """Containers that a function changes, if they are not the same object as those that it reads."""
 
     def __init__(self, outputs: Any, levels: Levels, given: Sequence[Any]) -> None:
-        """``given`` are the leaves of the arguments and of what is read, in which no array comes twice."""
+        """``given`` are the leaves of the arguments and of the containers that are read. No array occurs twice in
+        them."""
         self._outputs, self._levels = outputs, levels
         reading = levels.read(outputs)
         assert reading is not None
@@ -195,7 +198,7 @@ class _Outputs:
         self._others = sum(self._is_other)
 
     def read(self, found: _Found) -> Reading | None:
-        """What they hold; None if that is not what is expected: constants, and which of the arrays are given where."""
+        """The content of the containers; None if it has other constants, or arrays of ``found`` in other positions."""
         reading = self._levels.read(self._outputs)
         if reading is None:
             return None
@@ -215,15 +218,15 @@ class _Outputs:
 
 
 class StatefulRepeat(NestedRepeat):
-    """The latest call of a function that replaces entries in the containers of its state."""
+    """Repeats the latest call of a function that replaces entries in the containers of its state."""
 
     def __init__(self, traced: Traced, prepared: Prepared, root: Any, levels: Levels, outputs: Any) -> None:
-        """``outputs`` are what it changes, which may be what it reads."""
+        """``outputs`` are the containers that it changes. They may be those that it reads."""
         super().__init__(traced, prepared, root, levels, root[2])
         given = levels.read(root)
         assert given is not None
         self._outputs = None if outputs is root[2] else _Outputs(outputs, Levels(outputs), given.leaves)
-        """None if it changes what it reads."""
+        """None if the function changes the containers that it reads."""
         leaves, structure = flatten(outputs)
         self._first = len(self._is_array) - len(leaves)
         reading = self._read_outputs(
@@ -242,12 +245,13 @@ class StatefulRepeat(NestedRepeat):
         positions = {id(array): position for position, array in enumerate(compress(given.leaves, self._is_array))}
         replaced = [id(leaves[number]) for number in traced.update.replaced]
         self._replaced = [positions[array] for array in replaced if array in positions]
-        """The arrays that are not in the outputs any more afterwards."""
+        """Positions of the arrays whose values are not needed after a call: they are replaced or assigned to in
+        place."""
         self._in_place = None
         written = {type(container).__setitem__ for container, _, _ in structure.entries(outputs)}
         if self._outputs is None and not traced.update.returned and written <= _WRITTEN_NATIVELY:
             pairs = [(positions.get(id(leaves[number]), -1), node) for number, node in self._write.replaced_by_nodes()]
-            # The container refers to an array, and so does each list of leaves of a call.
+            # References to an array come from its container, the list of leaves, and perhaps a list of arrays.
             holders = 2 + bool(self._constants)
             self._in_place = prepared.in_place([(array, traced.count + node) for array, node in pairs], holders)
 
@@ -278,15 +282,15 @@ class StatefulRepeat(NestedRepeat):
         if inputs is None:
             return NotImplemented
         self._note_use(tick)
-        del found, reading  # references that would be counted
-        # Only when the containers hold the new arrays can nobody get hold of the old ones any more.
+        del found, reading  # their references to the arrays would prevent that memory is donated
+        # Nothing can get hold of the old arrays only after the containers hold the new ones.
         nodes, run = prepared.begin(inputs, stream)
         new = self._write(containers, state, nodes[traced.count :])
         prepared.finish(run, _ended(self._replaced, arrays, inputs), stream)
         return traced.results(nodes, self._after(state, new))
 
     def _read_outputs(self, found: _Found) -> Reading | None:
-        """What the outputs hold; None if that is not what is expected."""
+        """The content of the outputs; None if it is not as expected."""
         if self._outputs is None:
             return Reading(found.leaves[self._first :], found.containers)
         reading = self._outputs.read(found)
@@ -297,7 +301,7 @@ class StatefulRepeat(NestedRepeat):
         return reading
 
     def _after(self, before: Sequence[Any], new: Sequence[Any]) -> Sequence[Any]:
-        """What the state holds afterwards, if the results depend on it."""
+        """The entries of the state after the call, if the function returns some of them; otherwise empty."""
         return self._write.after(before, new) if self.traced.update and self.traced.update.returned else ()
 
 
@@ -305,8 +309,8 @@ _WRITTEN_NATIVELY = {list.__setitem__, dict.__setitem__}
 
 
 def _ended(numbers: Sequence[int], arrays: Sequence[Handle], inputs: Sequence[View]) -> list[int]:
-    """Those of some arrays of a call to which nobody else refers, nor to their memory: the call has its ``arrays`` in
-    two lists, and their values in its ``inputs`` and in a list of the run."""
+    """Those of the arrays with these numbers to which, and to whose memory, nothing else refers. Known references are
+    two lists of the call's ``arrays``, and for the values ``inputs`` and a list of the run."""
     same = [arrays[number].node.value is inputs[number] for number in numbers]
     ended: list[int] = []
     if True in same:
@@ -316,7 +320,7 @@ def _ended(numbers: Sequence[int], arrays: Sequence[Handle], inputs: Sequence[Vi
         views = [inputs[number] for number in replaced]
         known = rows_only_known([own, nodes, views, [view.buffer for view in views]], (2, 1, 3, 1))
         ended += compress(replaced, known)
-    if False in same:  # assigned to in place: they have other nodes now
+    if False in same:  # these arrays were assigned to in place and have other nodes now
         assigned = [*compress(numbers, map(not_, same))]
         views = [inputs[number] for number in assigned]
         ended += compress(assigned, rows_only_known([views, [view.buffer for view in views]], (2, 1)))
@@ -334,10 +338,11 @@ def repeat_of(
     moment: Moment | None,
     same: Sequence[int] | None,
 ) -> AnyRepeat | None:
-    """A short way to make this call, and others like it; None if that takes more.
+    """A short way to repeat this call, and others like it; None if there is none.
 
-    ``arrays``, for which the graph is ``prepared``, are those of arguments and ``state``, which is as ``moment`` says;
-    ``same`` says which of the leaves are the same array. ``latest`` is the short way that this call could not take.
+    ``arrays`` are the arrays of arguments and ``state``, for which the graph is ``prepared``. ``moment`` is the content
+    of the state. ``same`` says which of the leaves are the same array. ``latest`` is the short way that failed for this
+    call.
     """
     if state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
         return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
@@ -346,7 +351,8 @@ def repeat_of(
     if same is not None and not _differ(same, moment):
         return None
     if isinstance(latest, NestedRepeat) and latest.traced is traced:
-        # Something differs in each call, perhaps. To look for it again takes as long as the call.
+        # Perhaps something differs in each call. Making a short way takes as long as the call, so it is tried ever less
+        # often.
         latest.failures += 1
         if latest.failures & (latest.failures - 1):
             return latest
@@ -357,7 +363,7 @@ def repeat_of(
 
 
 def _differ(same: Sequence[int], moment: Moment | None) -> bool:
-    """Whether no array comes twice in arguments and what is read, and none twice in what is changed."""
+    """Whether no array occurs twice in arguments and the containers that are read, nor in those that are changed."""
     if moment is None or moment.outputs is moment.inputs:
         return False
     count = len(same) - len(moment.outputs)
@@ -375,7 +381,7 @@ def _nested_repeat(traced: Traced, prepared: Prepared, root: Any, state: State |
     if traced.update is None or traced.update.in_place is None:
         return None
     if len(mutable_containers(outputs)) != flatten(outputs)[1].num_containers:
-        return None  # entries of a tuple cannot be replaced, and a container that comes twice would be changed twice
+        return None  # entries of a tuple cannot be replaced, and a container that occurs twice would be changed twice
     if outputs is not state.inputs and Levels.of(outputs) is None:
         return None
     return StatefulRepeat(traced, prepared, root, levels, outputs)

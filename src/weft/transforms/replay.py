@@ -1,4 +1,4 @@
-"""A recorded graph, applied to other inputs."""
+"""A recorded graph, which can be applied to other inputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Aval = tuple[Shape, Dtype]
 class RecordedGraph:
     """The part of a graph between inputs and outputs, in topological order.
 
-    It holds a description of each operation, not its node, so the nodes and their memory may be freed. ``others`` are
-    nodes that are used and do not depend on the inputs, ``outside`` those among them that are no constants.
-    ``untrusted`` says that they come from a file: for other shapes parameters are checked again as well.
+    It holds a description of each operation, not its node, so that nodes and their memory can be freed. ``others`` are
+    the nodes that operations use as values, because they do not depend on the inputs; ``outside`` are those that are no
+    constants. ``untrusted``: the graph comes from a file, so for other shapes parameters are checked again as well.
     """
 
     def __init__(self, inputs: Sequence[Node], outputs: Sequence[Node], untrusted: bool = False) -> None:
@@ -61,7 +61,7 @@ class RecordedGraph:
         self.is_open = self.is_open or any(is_open(node.shape) for node in constants)
 
     def _run(self, inputs: Sequence[Node], remake: Callable[..., tuple[Aval, Any]] | None) -> list[Node]:
-        """New nodes for all operations; ``remake``, if given, works out shape, dtype and parameters again."""
+        """New nodes for all operations. If ``remake`` is given, it calculates shape, dtype and parameters again."""
         nodes = [*inputs]
         others = self.others
         stream = current_stream()
@@ -73,11 +73,12 @@ class RecordedGraph:
         return [nodes[position] if position >= 0 else others[-1 - position] for position in self._outputs]
 
     def replay(self, inputs: Sequence[Node]) -> list[Node]:
-        """The outputs for other inputs, as new nodes. Their shapes must be those recorded unless extents are open."""
+        """The outputs for other inputs, as new nodes. The inputs must have the recorded shapes, unless extents are
+        open."""
         return self.reshaped(inputs, self.binding(inputs)) if self.is_open else self._run(inputs, None)
 
     def binding(self, inputs: Sequence[Node]) -> Binding:
-        """What open extents of the recorded inputs are for these."""
+        """The values that the open extents of the recorded inputs have for these inputs."""
         return {
             symbolic: extent
             for shape, node in zip(self._shapes, inputs, strict=True)
@@ -86,7 +87,7 @@ class RecordedGraph:
         }
 
     def reshaped(self, inputs: Sequence[Node], binding: Binding) -> list[Node]:
-        """The outputs for inputs of other shapes: shapes and parameters are worked out again."""
+        """The outputs for inputs of other shapes: shapes and parameters are calculated again."""
 
         def remake(primitive: p.Primitive, sources: tuple[Node, ...], params: Any, dtype: Dtype) -> tuple[Aval, Any]:
             values = resolved(params, binding)
@@ -101,8 +102,8 @@ class RecordedGraph:
 
 
 def _views_of_others(inner: Sequence[Node], depending: set[Node], first: int) -> list[Node]:
-    """Views that do not depend on the inputs. They are recorded as operations, which cost nothing; as a value, a
-    broadcast number could need much memory."""
+    """Views that do not depend on the inputs. They are recorded as operations, which take no time: evaluated as values,
+    a number that is broadcast could need much memory."""
     found: dict[Node, None] = {}
     pending = [source for node in inner for source in node.inputs]
     while pending:
@@ -116,5 +117,5 @@ def _views_of_others(inner: Sequence[Node], depending: set[Node], first: int) ->
 
 
 def _is_symbolic(node: Node) -> bool:
-    """Whether a node is another one for other input shapes, though it does not depend on the inputs."""
+    """Whether a node differs for other input shapes, though it does not depend on the inputs' values."""
     return is_open(node.shape) or is_open(node.params)

@@ -1,4 +1,4 @@
-"""The graph of one trace of a compiled function, and what has been planned for it."""
+"""The graph of one trace of a compiled function, and what has been prepared to run it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from weft.transforms.postponing import is_postponed, note_postponed
 from weft.transforms.replay import RecordedGraph
 
 TRACE_LIMIT = 64
-"""How many traces are cached for a function, and how many prepared layouts of arguments for a trace."""
+"""The most traces that are cached for a function, and the most prepared layouts of arguments for a trace."""
 
 
 def _captures_traced(nodes: Sequence[Node]) -> bool:
-    """Whether some of these arrays from outside the function are traced. Raise for one of a trace that is over."""
+    """Whether some of these arrays from outside the function are traced. Raises if one belongs to a trace that has
+    ended."""
     found = False
     for node in nodes:
         trace = trace_of(node)
@@ -48,14 +49,14 @@ _FIXED_SHAPE = (
 
 
 class Traced:
-    """The graph of one trace, and what has been planned for it."""
+    """The graph of one trace, and what has been prepared to run it."""
 
     made_for: CallArguments
     used: int
-    """The number of the latest call that used it."""
+    """The number of the latest call that used this trace."""
     captures: bool
-    """Whether it uses arrays from outside. While a transformation is tracing, these may be traced, so each call makes a
-    new trace then, which is not cached."""
+    """Whether the function uses arrays from outside. While a transformation is tracing, these may be traced, so then
+    each call makes a new trace, which is not cached."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Traced:
         read = reachable(self._recorded.others)
         self.captures = any(node.serial < start for node in read)
         self.apart = [] if apart is None else apart.arrays(read)
-        """Arrays that may not be given to the function; see `Apart`."""
+        """Arrays that may not be given to the function as well; see `Apart`."""
         is_own = self._shapeless or not self._recorded.is_open
         needs_history = is_followed(captured) or (self.captures and is_tracing())
         self.cacheable = not _captures_traced(captured) and not needs_history and is_own
@@ -104,8 +105,8 @@ class Traced:
         self._own_streams = self._recorded.has_streams
 
     def prepared(self, inputs: list[Node]) -> Runnable | None:
-        """What computes the results for inputs like these, which get values; None if a transformation has to see the
-        operations, or if the call waits."""
+        """A prepared graph that computes the results for inputs of these shapes and strides; inputs without values are
+        started. None if a transformation has to see the operations, or if the call waits (see `is_postponed`)."""
         if is_tracing() or not self.cacheable or is_followed(inputs):
             return None
         pending = [node for node in inputs if node.value is None]
@@ -114,17 +115,17 @@ class Traced:
         try:
             start(pending)
         except TraceError:
-            if self._any_traced(inputs):  # asked now, because the answer takes a walk over all that they are made of
+            if self._any_traced(inputs):  # checked only now: it takes a walk over all that the inputs depend on
                 return None
             raise
         return self._prepared_for(inputs, caller_stream().engine)
 
     def call(self, inputs: list[Node]) -> list[Node]:
-        """The nodes of the results for other inputs, and those of the update."""
+        """The nodes of the results for these inputs, followed by those of the update."""
         return self.run(inputs, self.prepared(inputs))
 
     def run(self, inputs: list[Node], prepared: Runnable | None) -> list[Node]:
-        """What `call` gives, with what is ``prepared`` for such inputs."""
+        """As `call`, with the graph ``prepared`` for such inputs."""
         if prepared is None:
             nodes = self._replayed(inputs)
             if not is_tracing():
@@ -133,8 +134,9 @@ class Traced:
         return prepared.run([node.value for node in inputs], caller_stream())  # type: ignore[misc]  # they have values
 
     def results(self, nodes: Sequence[Node], entries: Sequence[Any] = (), inputs: Sequence[Node] = ()) -> Any:
-        """What the function returned, made of ``nodes``, in which those of the update follow. ``entries`` are what the
-        containers of outputs hold, ``inputs`` the nodes of the arguments, whose shapes may be among the results."""
+        """The value that the function returns. ``nodes`` are those of the results, followed by those of the update.
+        ``entries`` are the contents of the containers of outputs, ``inputs`` the nodes of the arguments, whose shapes
+        may be results."""
         leaves = list(self._leaves)
         for position, node in zip(self._array_positions, nodes, strict=False):
             leaves[position] = wrap(node)
@@ -150,11 +152,11 @@ class Traced:
 
     @property
     def has_short_ways(self) -> bool:
-        """Whether a call of arrays and constants needs nothing else; see `repeat_of`."""
+        """Whether calls of arrays and constants can be repeated by a short way; see `repeat_of`."""
         return self.cacheable and not (self._extents or self.apart)
 
     def may_wait_for(self, pending: Sequence[Node]) -> bool:
-        """Whether a call waits with these arguments, which have no values. One that updates containers never does."""
+        """Whether a call waits if these arguments have no values. A call that updates containers never waits."""
         return self.update is None and is_postponed(pending)
 
     def _any_traced(self, inputs: Sequence[Node]) -> bool:
@@ -199,15 +201,15 @@ class Traced:
             return self._placeholders, self._outputs
         placeholders = [Placeholder(None, values_of(node.shape), node.dtype) for node in inputs]
         stream = saved_stream()
-        set_current_stream(None)  # so that the nodes have no stream: calls on any stream use this graph
+        set_current_stream(None)  # the nodes get no stream, so that calls on any stream can use this graph
         try:
             return placeholders, self._reshaped(placeholders)
         finally:
             set_current_stream(stream)
 
     def explain(self, call: str, names: Sequence[str], arrays: Sequence[Handle], state: int) -> Explanation:
-        """What a call with these arrays runs; ``call`` says what all arguments are, ``names`` what the arrays are
-        called. The last ``state`` arrays may be replaced in their own memory."""
+        """What a call with these arrays runs. ``call`` describes the arguments, ``names`` are the names of the arrays.
+        The last ``state`` arrays may be replaced in their own memory."""
         inputs = [array.node for array in arrays]
         evaluate(inputs)
         placeholders, outputs = self._graph(inputs)

@@ -1,4 +1,4 @@
-"""Log messages of `compile`: why it traced again. ``WEFT_LOG=compile`` shows them, and so does Python's `logging`.
+"""Log messages of `compile` about why it traced again. ``WEFT_LOG=compile`` or Python's `logging` shows them.
 
 This code runs when a trace is made, and never when one is used again.
 """
@@ -14,7 +14,7 @@ from weft.graph.location import user_location
 from weft.transforms.calls import CallArguments, Change, listed
 
 TOPICS = ("compile",)
-"""What ``WEFT_LOG`` may name, separated by commas; each is a logger, such as ``weft.compile``."""
+"""The names that ``WEFT_LOG`` may list, separated by commas. Each is a logger, such as ``weft.compile``."""
 
 SUSPICIOUS_TRACES = 8
 SUSPICIOUS_CALLS = 16
@@ -53,7 +53,7 @@ if os.environ.get("WEFT_LOG"):
 
 
 class History:
-    """The latest traces of one function, from which a warning tells what changes from call to call."""
+    """The latest traces of one function. A warning derives from them what changes from call to call."""
 
     __slots__ = ("_count", "_has_warned", "_recent")
 
@@ -111,6 +111,6 @@ def _changes(call: CallArguments, others: Sequence[CallArguments]) -> list[Chang
 
 
 def emit(messages: Sequence[Message]) -> None:
-    """Give messages to the logger."""
+    """Pass messages to the logger."""
     for level, message in messages:
         logging.getLogger("weft.compile").log(level, "%s", message)

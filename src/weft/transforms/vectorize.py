@@ -1,4 +1,4 @@
-"""`vmap`: a function of one example becomes a function of many, by replacing every node with its batched version."""
+"""`vmap`: a function of one example becomes a function of many. Each node is replaced by its batched version."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Mapped = tuple[Array, int | None]
 
 
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
-    """A function that applies ``fun`` along an axis of its arguments, at once.
+    """A function that applies ``fun`` along an axis of its arguments, to all positions at once.
 
     Args:
         fun: a function of arrays, in any nesting of list, tuple and dict.
-        in_axes: which axis of each argument is mapped: an int (negative ones count from the end) or None for an
-            argument that every call gets whole; nested like the arguments, or one for all of them.
-        out_axes: where the mapped axis stands in each result, in the same way.
+        in_axes: which axis of each argument is mapped: an int (negative ones count from the end), or None for an
+            argument that is the same for all positions; nested like the arguments, or one for all of them.
+        out_axes: the position of the mapped axis in each result, in the same way.
 
     Raises:
         ValueError: no argument is mapped, mapped axes differ in extent, or the nesting does not fit.
@@ -85,8 +85,8 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
 
 
 def _assigned(array: Handle, changed: dict[int, Mapped], target: int) -> Handle:
-    """What a container of the caller's gets for an array that the function assigned: with its mapped axis where that of
-    the former entry is, if it has one."""
+    """The array that a container of the caller gets for one that the function assigned. Its mapped axis is put at
+    position ``target``, as in the former entry."""
     result, axis = changed.get(id(array), (array, None))
     if axis is None:
         return array if array.node is result.node else result
@@ -105,7 +105,7 @@ def _axes_of(in_axes: Any, args: Sequence[Any], structure: tree.Structure) -> li
 
 
 def _is_for_one(axes: Any, value: Any) -> bool:
-    """Whether axes are nested like the only argument, and not like a tuple of arguments."""
+    """Whether axes are nested like the only argument, rather than like a tuple of arguments."""
     if isinstance(axes, tuple):
         return len(axes) != 1 and isinstance(value, (list, tuple)) and len(value) == len(axes)
     return isinstance(axes, dict)
@@ -162,7 +162,7 @@ def _result_nodes(results: Sequence[Any], fun: Callable[..., Any]) -> list[Node]
 
 
 def _batched(nodes: Sequence[Node], known: dict[Node, Any]) -> list[Mapped]:
-    """The results with their mapped axis (None where they do not depend on a mapped input)."""
+    """The results, each with its mapped axis (None if it does not depend on a mapped input)."""
     stream = saved_stream()
     try:
         for node in reachable(nodes, min(node.serial for node in known) - 1):
@@ -188,7 +188,8 @@ def _batch(node: Node, known: dict[Node, Any]) -> Any:
 
 
 def _made_again(node: Node, inputs: Sequence[Array]) -> Any:
-    """The same operation on other inputs without a mapped axis: a rule found that its results do not depend on one."""
+    """The operation on other inputs, which have no mapped axis: rules found that they do not depend on mapped
+    inputs."""
     again = Node(node.primitive, tuple([x.node for x in inputs]), node.params, node.shape, node.dtype, node.stream)
     if not node.primitive.several:
         return wrap(again), None
@@ -196,7 +197,8 @@ def _made_again(node: Node, inputs: Sequence[Array]) -> Any:
 
 
 def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[int | None]) -> Rules:
-    """The rules of the batched call: the mapped rules of one call, summed where an argument was not mapped."""
+    """The rules of the batched call: the rules of one call, mapped. Cotangents of arguments that are not mapped are
+    summed."""
 
     one_vjp, one_jvp = rules.vjp, rules.jvp
 
@@ -230,7 +232,7 @@ def batched_rules(rules: Rules, axes: Sequence[int | None], out_axes: Sequence[i
 
 
 def _with_axis_at(result: Mapped, target: Any, size: AnyExtent) -> Array:
-    """A result with its mapped axis where the user wants it."""
+    """A result with its mapped axis in the position that the user wants."""
     array, axis = result
     if target is None:
         if axis is not None:
@@ -241,5 +243,5 @@ def _with_axis_at(result: Mapped, target: Any, size: AnyExtent) -> Array:
     if not -rank <= target < rank:
         raise AxisError(f"[vmap] out_axes {target} is out of range for a result of {rank} dimensions.")
     moved: Array = p.with_batch(array, axis, target % rank, size)
-    # A function that returns its argument gives an array of its own.
+    # A new handle, because a function may return its argument.
     return wrap(moved.node)
