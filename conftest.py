@@ -1,4 +1,4 @@
-"""What all tests share: one seed for everything random, printed at the end, and the names that examples use."""
+"""Settings of all tests: one seed for everything random, which is printed at the end, and the names in examples."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ import pytest
 from _pytest.doctest import DoctestModule
 from _pytest.runner import runtestprotocol
 
-os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks what it was given
+os.environ.setdefault("WEFT_CHECKS", "1")  # every stage of the compiler checks its input
 os.environ.setdefault("WEFT_DEVICE", "cpu")  # what tests expect of a machine with a GPU as well, unless they name it
-# Code is generated quickly: it has the bits of the code that users run, which `tests/bits` compares with it.
+# Code is generated quickly. It has the same bits as the code that users run; `tests/bits` compares them.
 os.environ.setdefault("WEFT_QUICK_CODE", "1")
-# Code is generated once in a run: all its processes share a cache on disk, which is empty when the run begins.
+# Code is generated once in a run: all its processes share a cache on disk that is empty when the run begins.
 if "WEFT_TESTS_CACHE" not in os.environ:
     shared_cache = tempfile.TemporaryDirectory(prefix="weft-tests-")
     os.environ["WEFT_TESTS_CACHE"] = shared_cache.name
 os.environ["WEFT_CACHE_DIR"] = os.environ["WEFT_TESTS_CACHE"]
 os.environ["WEFT_DISK_CACHE"] = ""
-# Tests start some hundred interpreters: without bytecode on disk each would compile the source of Weft again.
+# Tests start hundreds of interpreters, which would otherwise compile the source of Weft each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# What a shell runs in its background ignores interrupts; tests send them, to themselves and to processes they start.
+# A shell lets background processes ignore interrupts, but tests send interrupts to themselves and to their processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -44,12 +44,12 @@ from weft.compiler import evaluate
 
 sys.dont_write_bytecode = False
 TESTS = Path(__file__).parent / "tests"
-# Collecting its example would import it, and MLX, the oracle of other tests, could not be imported in this process.
+# Running its example would import it, after which MLX, the oracle of other tests, could not be imported.
 collect_ignore = ["src/weft/as_mlx.py"]
-# Programs for MLX, which tests start in processes of their own.
+# Programs for MLX that tests start in other processes.
 collect_ignore_glob = ["tests/clients/run_*.py"]
 
-# Compiling the first example of a test takes longer than the others, so that a deadline says nothing.
+# Compiling makes the first example of a test slower than others, so a deadline would be meaningless.
 hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
 hypothesis.settings.register_profile("thorough", parent=hypothesis.settings.get_profile("weft"), max_examples=1000)
 hypothesis.settings.load_profile("weft")
@@ -72,7 +72,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a run of whole files, and before slow tests are left out, each check chooses among variants of operations."""
+    """In a run of whole files, before slow tests are deselected, each check selects variants of operations."""
     chosen = config.getoption("keyword") or any("::" in argument for argument in config.args)
     if not chosen:
         complete = config.getoption("markexpr") != "not slow"
@@ -83,13 +83,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Only docstrings of Weft have examples: looking for them in all tests takes as long as collecting tests does."""
+    """Only Weft's docstrings contain examples; searching all tests for some would take as long as collecting them."""
     found = yield
     return [one for one in found if not (isinstance(one, DoctestModule) and TESTS in file_path.parents)]
 
 
 def pytest_collection_finish() -> None:
-    """Lets the collector of garbage pass over what lives to the end, and begin less often than it does by default."""
+    """Has the garbage collector skip objects that live to the end, and run less often than by default."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000)
@@ -97,9 +97,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A worker reports what tests gave, and of their beginnings and ends only what went wrong.
+    """A worker sends the results of tests, and their beginnings and ends only if something went wrong.
 
-    Sending all six messages of each test takes as long as the shorter half of the tests.
+    Sending all six messages of each test would take as long as the shorter half of the tests.
     """
     if not hasattr(item.config, "workerinput"):
         return None
@@ -110,7 +110,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says how to repeat this run: at its end, for -q leaves out what stands at the top."""
+    """Prints how to repeat this run; at its end, because -q omits the header."""
     seed = terminalreporter.config.getoption("hypothesis_seed")
     terminalreporter.write_line(f"seed: repeat with --hypothesis-seed={seed}")
 
@@ -123,14 +123,14 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 @pytest.fixture(params=["sampled", pytest.param("complete", marks=pytest.mark.slow)])
 def cases(request: pytest.FixtureRequest, seed: int) -> Cases:
-    """The cases of a grid: a sample in the gate, which other seeds draw otherwise, and all in the slow tests."""
+    """The cases of a grid: in the gate a sample that the seed draws, in the slow tests all."""
     name = request.node.name.replace(request.param, "")
     return Cases(seed, name, complete=request.param == "complete")
 
 
 @pytest.fixture(scope="session")
 def mlx_package() -> Any:
-    """MLX, an oracle, on the CPU. It does not compile: it would start a compiler of C++ for each function."""
+    """MLX on the CPU, as an oracle. Its compilation is off, because it would start a C++ compiler for each function."""
     core = pytest.importorskip("mlx.core", reason="MLX, the oracle of this test, is not installed")
     for name in ("nn", "optimizers", "utils"):
         importlib.import_module(f"mlx.{name}")
@@ -153,7 +153,7 @@ def rng(seed: int) -> np.random.Generator:
 
 @pytest.fixture
 def donated_from_one_byte() -> Iterator[None]:
-    """Results of one operation are written where inputs end, however few bytes these are."""
+    """Donation for results of single operations of any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "DONATED_BYTES", 0)
         yield
@@ -161,7 +161,7 @@ def donated_from_one_byte() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _seed_random_state(seed: int) -> None:
-    """Every test starts with the same random state, whichever ran before it."""
+    """Every test starts with the same random state, whatever ran before it."""
     mx.random.seed(seed)
 
 

@@ -1,4 +1,4 @@
-"""What tests ask again and again: same bits, same tree, how often was this traced, which line."""
+"""Functions that many tests use: comparing bits and trees, counting traces, finding lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 import weft.core as mx
 
 patience = 1
-"""How many times as long a fresh interpreter may take: more where processors are emulated."""
+"""A factor for the time limits of new interpreters: larger where processors are emulated."""
 
 
 def bits(value: mx.array) -> tuple[tuple[int, ...], str, bytes]:
-    """Shape, dtype and bytes; every NaN counts as the same, for IEEE 754 leaves sign and payload of a NaN open."""
+    """Shape, dtype and bytes; all NaNs count as equal, because IEEE 754 does not define their signs and payloads."""
     dtype = str(value.dtype)
     plain = value.astype(mx.float32) if value.dtype == mx.bfloat16 else value
     numbers = np.array(plain)
@@ -56,7 +56,7 @@ def assert_same_bits(actual: Any, expected: Any) -> None:
 
 
 def assert_close(actual: Any, expected: Any, *, rtol: float = 2e-5, atol: float = 2e-6) -> None:
-    """Trees of arrays have the shapes and values that `expected` has in the same places."""
+    """Assert that trees of arrays have the shapes and values of `expected` at the same positions."""
     if isinstance(actual, dict):
         assert actual.keys() == expected.keys()
         for key in actual:
@@ -71,7 +71,7 @@ def assert_close(actual: Any, expected: Any, *, rtol: float = 2e-5, atol: float 
 
 
 class Counted:
-    """A function that counts how often Python runs its body: the number of traces, once it is compiled."""
+    """A function that counts how often Python runs its body; for a compiled function, that is the number of traces."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.calls = 0
@@ -95,7 +95,7 @@ def without_spaces(error: BaseException) -> str:
 
 
 def run_python(source: str, *, timeout: float = 60, **environment: str) -> str:
-    """What a fresh interpreter prints that runs `source`; anything but a clean exit fails."""
+    """The output of a new interpreter that runs `source`; fails unless it exits with status 0."""
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(source)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Engines of tests as devices, beside that of the CPU."""
+"""Engines of tests as devices beside the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.runtime.streams import drain_all
 
 @contextmanager
 def there(*engines: Engine) -> Iterator[None]:
-    """The devices of engines are there, as ``mx.gpu`` if there is one, while the block runs."""
+    """Make the devices of engines available (as ``mx.gpu`` if there is one) while the block runs."""
     for engine in engines:
         register_engine(engine)
     try:

@@ -1,4 +1,4 @@
-"""Reads what is written for Graphviz, strictly: a small part of the language, which is all that Weft writes."""
+"""A strict parser for the small part of Graphviz's language that Weft writes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Picture:
         return [box.label for box in self.boxes.values()]
 
     def operations(self) -> list[str]:
-        """The first lines of boxes that are computed."""
+        """The first lines of the boxes of operations."""
         return [box.label.split("\n")[0] for box in self.boxes.values() if not box.is_value]
 
     def box(self, label: str) -> int:
-        """The only box whose label begins like this."""
+        """The only box whose label begins with ``label``."""
         (number,) = [number for number, box in self.boxes.items() if box.label.startswith(label)]
         return number
 
@@ -44,7 +44,7 @@ def text_of(quoted: str) -> str:
 
 
 def read_dot(text: str) -> Picture:
-    """The picture; fails where anything is not as expected, or an arrow has no ends."""
+    """The picture; fails if anything is unexpected, or an arrow leads from or to a box that does not exist."""
     first, style, *lines, last = text.splitlines()
     assert (first, last) == ("digraph {", "}")
     assert style.strip().startswith("node [")

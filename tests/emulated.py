@@ -1,7 +1,7 @@
-"""The tests that `make test-arm` runs, a plugin of pytest (``-p tests.emulated``): others are not collected.
+"""The tests that `make test-arm` runs, as a plugin of pytest (``-p tests.emulated``); other tests are not collected.
 
-Under emulation a test takes some fifteen times as long, and one that makes machine code still longer. So this is a
-sample: for everything that depends on the processor, the memory or the system, a few tests that would see it.
+Under emulation a test takes about fifteen times as long, and one that makes machine code still longer. So this is a
+sample: a few tests for everything that depends on the processor, the memory or the system.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ SAMPLE: dict[str, tuple[str, ...]] = {
     "tests/processes/test_cached_code.py": ("test_a_second_process_runs_no_llvm",),
     "tests/processes/test_signals.py": ("test_every_interrupt_arrives_and_does_no_harm[eager]",),
 }
-"""By file, how the names of the tests begin."""
+"""The prefixes of the names of tests, by file."""
 
 LEFT_OUT: dict[str, str] = {
     "tests/behaviour/test_threads.py::test_a_forked_child_starts_clean": (
@@ -84,7 +84,7 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Files without a test of the sample are not even imported."""
+    """Files without a selected test are not imported."""
     name = str(collection_path.relative_to(ROOT))
     return None if collection_path.is_dir() or name in SAMPLE else True
 

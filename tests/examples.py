@@ -1,4 +1,5 @@
-"""The public functions, and how their own examples call them: arguments that are right, for tests that spoil them."""
+"""The public functions, and the calls in their own examples: valid arguments, for tests that replace some by invalid
+ones."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ NAMESPACES: dict[str, Any] = {
 
 
 def public_functions() -> dict[str, Callable[..., Any]]:
-    """What users can pass arguments to, each once, under the first of its names."""
+    """Everything that users call with arguments, each under the first of its names."""
     found: dict[str, Any] = {}
     for prefix, namespace in NAMESPACES.items():
         for name in getattr(namespace, "__all__", None) or own_names(namespace):
@@ -63,7 +64,7 @@ class Example:
 
 
 def example_of(function: Callable[..., Any]) -> Example | None:
-    """The first call in the examples of the docstring; without arguments if there is none, where that is right."""
+    """The first call in the examples of the docstring; a call without arguments if there is none and that is valid."""
     calls: list[Example] = []
 
     def recorded(callee: Any) -> Any:
@@ -89,7 +90,7 @@ def example_of(function: Callable[..., Any]) -> Example | None:
 
 
 def _watched(result: Any, example: Example) -> Any:
-    """The result, or a function that notes with which arguments it is called."""
+    """The result, or a function that records the arguments of its calls."""
     if not callable(result) or isinstance(result, type):
         return result
 
@@ -112,7 +113,7 @@ def _watched(result: Any, example: Example) -> Any:
 
 
 class _Recorder(ast.NodeTransformer):
-    """Lets every callee, and every decorator, pass through ``_recorded``."""
+    """Passes every callee, and every decorator, through ``_recorded``."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""Values that come when a test wants them to: what waits for what can be asked without looking at a clock."""
+"""Values that are computed when a test allows it, so that waiting can be tested without measuring time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import weft.core as mx
 from weft.runtime.streams import Event
 
 PATIENCE = 60.0
-"""Seconds after which a gate opens by itself: a test that waits behind its own gate fails instead of hanging."""
+"""Seconds after which a gate opens by itself, so that a test that waits for its own gate fails instead of hanging."""
 
 
 class Gate:
-    """While it is closed, arrays behind it are on their way. It opens at the end of its ``with`` block."""
+    """While it is closed, arrays behind it are not computed. It opens at the end of its ``with`` block."""
 
     def __init__(self) -> None:
         self._event = Event()
@@ -37,19 +37,19 @@ class Gate:
         self.open()
 
     def open(self, error: Exception | None = None) -> None:
-        """Let the arrays arrive, or fail with ``error``."""
+        """Let the arrays be computed, or fail with ``error``."""
         if not self._event.done:
             self._event.finish(error)
 
     def behind(self, value: float = 0.0) -> mx.array:
-        """A scalar that arrives when the gate opens."""
+        """A scalar that is computed when the gate opens."""
         held = mx.array(np.float32(value))
         assert held.node.value is not None
         held.node.value.event = self._event
         return held
 
     def block(self, stream: mx.Stream) -> mx.array:
-        """Queue something on a stream that ends when the gate opens: what is queued later comes later."""
+        """Queue work on a stream that ends when the gate opens; work that is queued later waits for it."""
         last = mx.add(self.behind(), 1, stream=stream)
         mx.async_eval(last)
         return last

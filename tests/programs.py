@@ -20,8 +20,8 @@ Choose = Callable[[Callable[..., Any], Sequence[Shape]], tuple[Any, ...] | None]
 class Operation:
     """One row of the grammar.
 
-    `choose` draws the parameters for operands of the given shapes, or gives None where the operation cannot be;
-    `weft` and `numpy` compute it. A smooth operation is continuous and keeps values of moderate size moderate, so that
+    `choose` draws the parameters for operands of the given shapes, or returns None if the operation is impossible for
+    them; `weft` and `numpy` compute it. A smooth operation is continuous and does not make values much larger, so that
     NumPy's result stays close to Weft's through a whole program.
     """
 
@@ -45,7 +45,7 @@ def broadcastable(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[An
 
 
 def an_axis(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
-    """One axis, from either end, of an array that is not empty: a maximum exists."""
+    """One axis, counted from either end, of an array that is not empty (so that a maximum exists)."""
     dimensions = len(shapes[0])
     if not dimensions or 0 in shapes[0]:
         return None
@@ -53,7 +53,7 @@ def an_axis(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, ...
 
 
 def a_scan(draw: Callable[..., Any], shapes: Sequence[Shape]) -> tuple[Any, ...] | None:
-    """An axis, whether it is walked from the end, whether an element belongs to its own result."""
+    """An axis, whether the scan is reversed, and whether it is inclusive."""
     axis = an_axis(draw, shapes)
     return None if axis is None else (*axis, draw(st.booleans()), draw(st.booleans()))
 
@@ -166,7 +166,7 @@ def scan(name: str, join: np.ufunc, start: float, *, smooth: bool = True) -> Ope
 
 
 def both(name: str, operands: int, choose: Choose, formula: Callable[..., Any], *, smooth: bool = True) -> Operation:
-    """An operation that is written alike for both: `formula` receives the namespace to use, `mx` or `np`."""
+    """An operation with the same formula for both; `formula` gets the namespace to use, `mx` or `np`."""
     return Operation(name, operands, choose, partial(formula, mx), quiet(partial(formula, np)), smooth)
 
 
@@ -182,7 +182,7 @@ def assigned(namespace: Any, x: Any, value: Any, index: int) -> Any:
 
 
 def clipped(namespace: Any, x: Any) -> Any:
-    """Between -9 and 9; indices that `argmax` gave are unsigned."""
+    """Limited to -9 to 9; indices from `argmax` are unsigned."""
     return namespace.clip(x, 0 if x.dtype == namespace.uint32 else -9, 9)
 
 
@@ -280,7 +280,7 @@ class Program:
         return [mx.array(x) for x in self.inputs]
 
     def in_numpy(self) -> list[np.ndarray]:
-        """The same in float64."""
+        """The program computed by NumPy in float64."""
         values: list[np.ndarray] = [x.astype(np.float64) for x in self.inputs]
         for statement in self.statements:
             operands = [values[k] for k in statement.operands]
@@ -320,6 +320,6 @@ def draw_statement(draw: Callable[..., Any], allowed: list[Operation], shapes: l
 
 
 def result_shape(statement: Statement, shapes: list[Shape]) -> Shape:
-    """Computed with NumPy on ones, so that drawing a program asks nothing of what is tested."""
+    """Computed with NumPy on ones, so that drawing a program does not use the code that is tested."""
     operands = [np.ones(shapes[k]) for k in statement.operands]
     return np.shape(statement.operation.numpy(*operands, *statement.parameters))

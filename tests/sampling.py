@@ -1,6 +1,6 @@
-"""Which cases a test looks at: of a grid some in the gate, others for each seed, and all in the slow tests.
+"""Which cases a test runs: a sample of a grid in the gate, drawn by the seed, and all of them in the slow tests.
 
-And how many examples hypothesis draws.
+Also how many examples hypothesis draws.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Cases:
-    """What the fixture `cases` gives to a test: it draws by the run's seed and the test's name."""
+    """What the fixture `cases` returns. It draws by the run's seed and the test's name."""
 
     seed: int
     name: str
@@ -41,7 +41,7 @@ class Cases:
 
 
 def drawn_cases(seed: int, name: str, count: int, of: Sequence[T]) -> list[T]:
-    """``count`` different cases, in their order; all, if there are not as many."""
+    """``count`` different cases, in their order; all of them if there are fewer."""
     if count >= len(of):
         return list(of)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -49,22 +49,22 @@ def drawn_cases(seed: int, name: str, count: int, of: Sequence[T]) -> list[T]:
 
 
 def said(case: T) -> T:
-    """The case, which is printed: the last one is the one that failed."""
+    """The case, after it was printed: the last printed case is the one that failed."""
     print(f"case: {case}")
     return case
 
 
 def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
-    """Of tests with the mark `some_variants`, leave to the slow ones most rows of an operation that has several.
+    """Move most rows of an operation that has several, in tests with the mark `some_variants`, to the slow tests.
 
-    A check looks at the row of each operation that the seed draws for it, so that each of them meets some checks;
-    ``complete`` leaves all.
+    Each check keeps the row of each operation that the seed draws for it, so that every row is in some checks;
+    ``complete`` keeps all.
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
         if not isinstance(item, pytest.Function) or item.get_closest_marker("some_variants") is None:
             continue
-        # The fixture `cases` makes the complete test itself.
+        # Tests with the fixture `cases` exist in a complete form already.
         if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
             row: Any = item.callspec.params["row"]
             groups[item.parent, item.originalname, row.name].append(item)
@@ -76,9 +76,9 @@ def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> N
 
 
 def leave_checks(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
-    """Of tests with the mark `some_checks` that a file has for the same parameters, leave half to the slow ones.
+    """Move half of the tests with the mark `some_checks` that a file has for the same parameters to the slow tests.
 
-    The seed draws which, so that everything meets some checks; ``complete`` leaves all.
+    The seed draws which, so that all parameters are in some checks; ``complete`` keeps all.
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
@@ -95,7 +95,8 @@ def leave_checks(items: Iterable[pytest.Item], seed: int, complete: bool) -> Non
 
 
 def examples(count: int) -> settings:
-    """So many random programs. They are too long to be explained, and keeping them would take long."""
+    """Settings for ``count`` random programs. Explaining failures and storing examples is off, because it takes too
+    long."""
     return settings(
         max_examples=count,
         deadline=None,

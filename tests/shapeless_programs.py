@@ -1,4 +1,4 @@
-"""Functions of shapes for `compile(shapeless=True)`, and which of them may refuse another shape than the first."""
+"""Functions of shapes for `compile(shapeless=True)`, with the reasons why some refuse other shapes than the first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shapes = Sequence[tuple[tuple[int, ...], ...]]
 
 @dataclass(frozen=True)
 class Program:
-    """A function, the shapes of its arguments, and why it may refuse some of them; without a reason it may not."""
+    """A function, the shapes of its arguments, and the reason why it may refuse some of them; "" if it must not."""
 
     name: str
     function: Callable[..., Any]
@@ -410,7 +410,7 @@ READING = [
     Program("a shapeless function of a part", lambda x: SCALED(x[1:]), MATRICES),
 ]
 
-# What these take depends on shapes, and their results do not.
+# Functions whose arguments depend on shapes, while their results do not.
 CHECKED = [
     Program("det", mx.linalg.det, SQUARES),
     Program("slogdet", lambda x: list(mx.linalg.slogdet(x)), SQUARES),

@@ -1,4 +1,4 @@
-"""Operations that Weft does not have: a routine with two results, a view, an update."""
+"""Operations that are not part of Weft: a routine with two results, a view, an update."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from weft.primitives.routine import Routine, RoutineCall, RoutineStep
 
 
 class Squares(p.Several):
-    """For rows of float64 the sums of their squares, as float32, and the squares from the last to the first.
+    """For rows of float64: the sums of their squares, as float32, and the squares in reverse order.
 
-    Its routine has two steps: the first writes the squares into scratch memory.
+    Its routine has two steps: the first one writes the squares to scratch memory.
     """
 
     name = "squares"
@@ -142,7 +142,7 @@ def _infer_windows(x: Node, *, width: int) -> Any:
 
 
 def _windows_transposed(ct: Any, x: Any, width: int) -> Any:
-    """Every element of a row gets the cotangents of the windows that show it."""
+    """Each element of a row gets the sum of the cotangents of the windows that contain it."""
     *rows, count, _ = ct.node.shape
     total = p.zeros_like(x)
     for column in range(width):
@@ -164,7 +164,7 @@ windows: p.View = p.View(
         p.AxisTerm(len(source) - 1, inner=len(source)),
     ],
 )
-"""The windows of ``width`` elements of each row, next to each other: they overlap in memory."""
+"""The overlapping windows of ``width`` elements of each row."""
 
 
 class Framed(p.Update):
@@ -188,5 +188,5 @@ framed = Framed()
 
 
 def numbers(*shape: int) -> mx.array:
-    """Small whole numbers as float64, of which every sum of squares is exact."""
+    """Small integers as float64, whose sums of squares are exact."""
     return mx.arange(product(shape), dtype=mx.float64).reshape(shape) - 3

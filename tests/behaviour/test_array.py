@@ -1,4 +1,4 @@
-"""The user's array: what it is made of, operators, in-place operators, conversions, printing, interchange."""
+"""The user's array: construction, operators, in-place operators, conversions, printing, interchange."""
 
 from __future__ import annotations
 
@@ -437,6 +437,6 @@ def test_the_buffer() -> None:
     a = mx.array([[1, 2], [3, 4]])
     view: Any = a.__buffer__(0)
     assert view.tolist() == [[1, 2], [3, 4]]
-    if sys.version_info >= (3, 12):  # the first that asks classes written in Python for their buffers
+    if sys.version_info >= (3, 12):  # the first version in which Python classes have buffers
         assert memoryview(a).tolist() == view.tolist()
     assert bytes(mx.array([1, 2], mx.uint8)) == b"\x01\x02"

@@ -1,4 +1,4 @@
-"""The Python array API standard, version 2024.12: its names and parameters, and what values its functions give.
+"""The Python array API standard, version 2024.12: its names and parameters, and the values of its functions.
 
 `inventory/array-api-2024.12.tsv` holds its names and signatures.
 """
@@ -44,7 +44,7 @@ def test_every_name_exists_or_is_known_to_be_missing() -> None:
 
 
 def differences_of(name: str) -> Iterator[str]:
-    """What the standard can give a function and it does not take, or takes for something else."""
+    """Arguments of the standard that a function does not take, or interprets differently."""
     function = ast.parse(f"def f{NAMES[name]}: ...").body[0]
     assert isinstance(function, ast.FunctionDef)
     ours = list(inspect.signature(operator.attrgetter(name)(mx)).parameters.values())
@@ -66,7 +66,7 @@ def differences_of(name: str) -> Iterator[str]:
 
 
 def _same_default(got: Any, want: Any) -> bool:
-    """None stands for what depends on other arguments, in the standard and here."""
+    """Whether defaults agree; None means, in the standard and here, that the default depends on other arguments."""
     return got == want or want is None or got is None
 
 
@@ -109,7 +109,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 1.5, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-4
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["copysign", "hypot", "nextafter", "signbit"])
 def test_special_values(name: str, dtype: str) -> None:
-    """Bit for bit as NumPy has them, but for the last bit of `hypot` and the signs of NaN."""
+    """The bits are NumPy's, except the last bit of `hypot` and the signs of NaN."""
     with np.errstate(all="ignore"):
         numbers = np.array(SPECIAL).astype(dtype)
         arguments = (numbers,) if name == "signbit" else tuple(np.meshgrid(numbers, numbers))
@@ -117,7 +117,8 @@ def test_special_values(name: str, dtype: str) -> None:
     got = np.array(getattr(mx, name)(*[mx.array(x, dtype=getattr(mx, dtype)) for x in arguments]))
     np.testing.assert_allclose(got, want, rtol=2 * float(np.finfo(dtype).eps) if name == "hypot" else 0)
     if name != "signbit":
-        # Of two zeros that are equal, NumPy's `nextafter` gives the first one in float16 and C's always the second one.
+        # For two equal zeros, NumPy's `nextafter` returns the first one in float16, and that of C always the second
+        # one.
         compared = ~np.isnan(want) & ~((arguments[0] == arguments[1]) & (name == "nextafter"))
         np.testing.assert_array_equal(np.signbit(got)[compared], np.signbit(want)[compared])
 

@@ -1,5 +1,5 @@
-"""Assigning to slices of arrays that are read as well, as finite differences do: against NumPy, bit for bit; and that
-only what is assigned is written."""
+"""Assigning to slices of arrays that are also read, as finite differences do: the bits are NumPy's, and only the slices
+are written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """A region of an array, perhaps from the last row to the first."""
+    """A region of an array, possibly in reverse order of rows."""
 
     name: str
     at: Region
@@ -39,7 +39,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Statement:
-    """The array ``name`` becomes another one, by one of `KINDS`. What is assigned has the shape ``sizes``."""
+    """The array ``name`` is replaced, in one of the ways in `KINDS`. The assigned value has the shape ``sizes``."""
 
     kind: str
     name: str
@@ -97,7 +97,7 @@ KINDS: dict[str, Callable[[Statement, Any, Values], Any]] = {
 
 
 def regions(draw: st.DrawFn, shape: Shape, sizes: Shape) -> Region:
-    """A region of so many elements on each axis, neighbours or every other one."""
+    """A region with ``sizes`` elements along the axes, which are neighbours or every other element."""
     parts = []
     for extent, size in zip(shape, sizes, strict=True):
         step = draw(st.sampled_from([1, 1, 1, 2])) if 2 * (size - 1) < extent else 1
@@ -151,7 +151,7 @@ def check(found: Values, wanted: Values) -> None:
 
 @pytest.fixture
 def cut_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies leave out what is assigned also where arrays are small."""
+    """Also for small arrays, copies leave out what is assigned."""
     monkeypatch.setattr(updates, "STEP_ELEMENTS", 0)
 
 
@@ -201,7 +201,7 @@ def test_old_values_are_read_later(program: Callable[..., Any]) -> None:
 
 
 def elements_written(function: Callable[[], Any]) -> int:
-    """How many elements the steps of an evaluation went over."""
+    """Over how many elements the steps of an evaluation loop."""
     with recording.recorded() as recorder:
         mx.eval(function())
     (found,) = recorder.runs

@@ -1,4 +1,4 @@
-"""`compile`: what it returns, when it traces again, and what it keeps."""
+"""`compile`: what it returns, when it traces again, and what it caches."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_arguments_in_trees_and_by_keyword() -> None:
 
 
 def test_results_do_not_change_afterwards() -> None:
-    """Reused memory never shows in what was returned, nor in what was given."""
+    """Reuse of memory changes neither returned arrays nor arguments."""
     compiled = mx.compile(lambda x: x * 2)
     x = mx.array([1.0, 2.0])
     first = compiled(x)
@@ -233,7 +233,7 @@ def test_captured_arrays_are_constants() -> None:
 
 
 def test_equal_arrays_of_no_arguments_are_one() -> None:
-    """What is made of them, too."""
+    """So are arrays computed from them."""
 
     def made(x: mx.array) -> mx.array:
         return mx.sort(x * mx.exp(mx.arange(5.0)), axis=-1)
@@ -265,7 +265,7 @@ def test_methods_of_two_objects_are_two_functions() -> None:
 
 
 def test_a_new_function_never_finds_the_cache_of_a_dead_one() -> None:
-    """Functions that come and go often get the same address."""
+    """Functions that are created and deleted often get the same address."""
     x = mx.array(1.0)
     for k in range(50):
         assert mx.compile(lambda a, k=k: a + k)(x).item() == 1.0 + k

@@ -1,4 +1,4 @@
-"""The same array several times in a call of a compiled function stays one array, as without `compile`."""
+"""The same array passed several times to a compiled function stays one array, as without `compile`."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ STEPS = {"+=": in_place, "[]": by_index, "another array": replaced, "made the sa
 
 
 def identities(tree: Any) -> list[int]:
-    """For each leaf where the same object comes first."""
+    """For each leaf the position of the first leaf that is the same object."""
     found = [id(leaf) for leaf in leaves(tree)]
     return [found.index(one) for one in found]
 
@@ -283,7 +283,7 @@ def test_shapeless_is_a_bool(value: Any) -> None:
         mx.compile(mx.exp, shapeless=value)
 
 
-# An array from outside that is an argument, or in the state, as well
+# An array from outside that is also an argument, or in the state.
 
 Captured = Callable[[mx.array], Callable[..., Any]]
 

@@ -1,4 +1,4 @@
-"""`compile`: which arguments are constants, when one differs from another, and methods."""
+"""`compile`: which arguments are constants, when two arguments differ, and methods."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Plain:
 
 
 class Tagged(float):
-    """A number that carries more than its value."""
+    """A float with an attribute."""
 
     tag: str
 

@@ -1,4 +1,4 @@
-"""`compile`: containers that are arguments and state at once, and state that changes its structure."""
+"""`compile`: containers that are both arguments and state, and state that changes its structure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STEPS: dict[str, Callable[[State, State, mx.array], mx.array]] = {
 
 
 def run(step: Callable[..., mx.array], *, compiled: bool, declared: str) -> tuple[list[Any], State, int]:
-    """Results and state after some calls that pass the state itself, a part of it in a tree, or another one."""
+    """Results and state after some calls with the state itself, a part of it in a tree, or another one as argument."""
     state = fresh_state()
     counted = Counted(lambda given, x: step(given, state, x))
     call = counted.function
@@ -112,7 +112,7 @@ def test_a_module_as_argument_and_state() -> None:
 
 
 def test_another_container_is_another_call() -> None:
-    """With the state itself as argument one thing happens, with an equal container another."""
+    """The result differs between the state itself and an equal container as argument."""
     state = [mx.array(1.0)]
 
     def step(given: list[mx.array]) -> mx.array:
@@ -258,7 +258,7 @@ def test_outputs_inside_another_transformation() -> None:
 
 @pytest.mark.parametrize("called_before", [False, True])
 def test_what_is_captured_follows_the_transformation_around(called_before: bool) -> None:
-    """While a transformation is tracing, an array from outside may be what it is all about."""
+    """While a transformation is tracing, it may differentiate with respect to an array from outside."""
     weights = [mx.array(2.0)]
     inner = mx.compile(lambda x: x * weights[0])
 

@@ -1,4 +1,4 @@
-"""What `compile` says of itself: why it traced again, and that a function compiles again and again."""
+"""What `compile` logs: why it traced again, and that a function is compiled again and again."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_function_that_cannot_be_traced_is_not_reported(messages: Callable[[],
 def warnings_of(
     caplog: pytest.LogCaptureFixture, calls: Callable[[Callable[..., Any]], Any], **options: Any
 ) -> list[str]:
-    """What is said at the level of warnings while a compiled function is used; `calls` is given the function."""
+    """The warnings that are logged while a compiled function is used; `calls` is called with the function."""
     caplog.clear()
     calls(mx.compile(fresh_step(), **options))
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

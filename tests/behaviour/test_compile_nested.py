@@ -1,4 +1,4 @@
-"""A repeated call with arrays in modules and containers sees whatever has become of them since the last call."""
+"""A repeated call with arrays in modules and containers sees every change of these since the previous call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scale(nn.Module):
 
 
 class Model(nn.Module):
-    """What it computes shows each array, key, attribute and length that it has."""
+    """A module whose result depends on each array, key, attribute and length in it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def test_another_object_of_the_same_structure() -> None:
     compiled = mx.compile(lambda model, x: model(x))
     x = evaluated(1.0, 2.0)
     for _ in range(4):
-        model = Model()  # at the address of the one before, perhaps
+        model = Model()  # possibly at the address of the previous one
         model.offset = evaluated(*np.random.default_rng().normal(size=2).tolist())
         np.testing.assert_array_equal(np.array(compiled(model, x)), np.array(model(x)))
 
@@ -279,7 +279,7 @@ def test_other_threads_change_the_state_between_calls() -> None:
 
 
 def test_threads_that_call_while_one_replaces_arrays() -> None:
-    """Each result is that of one of the states: nobody reads memory that was given to others."""
+    """Each result is that of one of the states: no thread reads memory that was given to other arrays."""
     model, x = Model(), evaluated(1.0, 1.0)
     model.offset = evaluated(0.0, 0.0)
     compiled = mx.compile(lambda x: model(x), inputs=model)
@@ -303,7 +303,7 @@ def test_threads_that_call_while_one_replaces_arrays() -> None:
 
 
 class Row(list[Any]):
-    """A list that has an attribute, and no dict for it."""
+    """A list class with an attribute in a slot and without a dict."""
 
     __slots__ = ("more", "power")
     more: int

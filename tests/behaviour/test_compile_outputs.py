@@ -1,4 +1,4 @@
-"""Functions that change other containers than those that they read: repeated calls are the same as first ones."""
+"""Functions that change other containers than those they read: repeated calls behave like first ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ compiling = sys.modules["weft.transforms.compile"]  # the package has the functi
 
 
 class Program:
-    """A function with its state, and what a caller may do between two calls."""
+    """A function with its state, and an action between two calls."""
 
     def __init__(self, inputs: str, outputs: str, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ class Program:
     )  # fmt: skip
 
     def run(self, calls: int) -> list[Any]:
-        """What calls give, and what the state holds afterwards."""
+        """The results of calls, and the state after each."""
         found = []
         for _ in range(calls):
             for number in self.random.integers(len(self.CHANGES), size=self.random.integers(3)):
@@ -91,7 +91,7 @@ class Program:
         return found
 
     def text(self, value: Any) -> Any:
-        """Values, and which arrays are the same ones."""
+        """The values as text, with marks for equal objects."""
         arrays: dict[int, int] = {}
 
         def walk(value: Any) -> Any:

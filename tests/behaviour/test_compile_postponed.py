@@ -1,4 +1,5 @@
-"""Calls of compiled functions whose arguments need much memory that is made of little wait until they are asked for."""
+"""Calls of compiled functions whose arguments are not computed and need much memory wait until their results are
+needed."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def _much_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def weights(rows: int = 256) -> mx.array:
-    """Random numbers that nobody has asked for: 256 rows need four times `MUCH`."""
+    """Random numbers that are not evaluated: 256 rows need four times `MUCH`."""
     return mx.random.normal((rows, 256))
 
 
@@ -142,7 +143,7 @@ def test_a_loop_that_never_asks_collects_a_bounded_number_of_operations(
 
 
 def test_weights_are_found_beside_a_long_chain_of_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as what the layers of a deep model have made so far."""
+    """Such as the operations of the earlier layers of a deep model."""
     monkeypatch.setattr(postponing, "MOST_OPERATIONS", 200)
     x = mx.random.normal((1, 32))
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""The short way of a repeated call is taken only by calls like the one before."""
+"""Repeated calls take the short path only if they are like the previous call."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_another_number_of_arguments(stateful: bool) -> None:
 
 
 def test_what_it_captures_may_be_traced() -> None:
-    """The gradient goes through an array that was a constant in the calls before."""
+    """The gradient goes through an array that was a constant in earlier calls."""
     captured = [mx.array(2.0)]
     compiled = mx.compile(lambda x: x * captured[0])
     x = mx.array(5.0)
@@ -81,7 +81,7 @@ def test_what_it_captures_may_be_traced() -> None:
 
 
 def test_a_state_that_is_replaced_waits_for_its_stream() -> None:
-    """A call in the memory of the state runs after what is queued."""
+    """A call that reuses the memory of the state runs after queued work."""
     state = [mx.zeros((64,))]
 
     def step(x: mx.array) -> mx.array:
@@ -104,7 +104,7 @@ def test_a_state_that_is_replaced_waits_for_its_stream() -> None:
 
 
 def test_threads_that_make_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both have prepared theirs before either is in native code."""
+    """Both have prepared their calls before either runs native code."""
     compiled = mx.compile(lambda x: (x * 2, x + 1))
     inputs = [mx.full((100,), float(number)) for number in range(2)]
     mx.eval(inputs, compiled(mx.full((100,), 7.0)))  # memory that is used again has other values
@@ -134,7 +134,7 @@ def test_threads_that_make_the_same_call(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("kind", ["arguments", "inputs", "replaced"])
 def test_arrays_without_values_take_the_short_way_too(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is computed on the way, a learning rate that is assigned: neither is all that a call has."""
+    """A batch or a learning rate that is not computed yet when the call is made."""
     state: dict[str, Any] = {"rate": mx.array(1.0), "w": [mx.array(float(n)) for n in range(5)]}
 
     def function(x: mx.array) -> mx.array:

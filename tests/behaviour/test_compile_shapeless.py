@@ -1,4 +1,4 @@
-"""`compile(shapeless=True)`: traced once, right for every shape of the same number of dimensions."""
+"""`compile(shapeless=True)`: one trace, correct for every shape with the same number of dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While a function is traced its arrays have no value: what asks for one, and what leaks out, gets a clear error."""
+"""While a function is traced its arrays have no value: reading one, or using one afterwards, raises a clear error."""
 
 from __future__ import annotations
 

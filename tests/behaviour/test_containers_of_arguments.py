@@ -1,4 +1,5 @@
-"""Containers in the arguments of `grad`, `vmap`, `checkpoint`: they stay what they are, and keep what is assigned."""
+"""Containers in the arguments of `grad`, `vmap`, `checkpoint` keep their classes, and what the function assigns to
+them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Scale(nn.Module):
 
 
 class Stack(list[Any]):
-    """A list that is more than a list."""
+    """A subclass of list with an attribute."""
 
     def top(self) -> Any:
         return self[-1]

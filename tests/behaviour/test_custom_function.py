@@ -1,4 +1,4 @@
-"""`custom_function` with a vjp, jvp and vmap of its own, and `checkpoint`."""
+"""`custom_function` with vjp, jvp and vmap rules, and `checkpoint`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.checks import assert_same_bits
 
 
 def product_with_rules() -> tuple[Any, list[tuple]]:
-    """A product whose rules are wrong on purpose, so that one sees which was used; and a record of their calls."""
+    """A product whose rules are deliberately wrong, to show which one was used; and a record of their calls."""
     calls: list[tuple] = []
 
     @mx.custom_function
@@ -200,7 +200,7 @@ def test_checkpoint_differentiates_captured_arrays_too() -> None:
 
 
 def test_checkpoint_holds_less_memory_between_forward_and_backward() -> None:
-    """A chain of blocks keeps one array per block, not every intermediate."""
+    """A chain of blocks stores one array per block, not all intermediate ones."""
     weight = mx.full((256, 256), 1e-3)
 
     def block(x: mx.array) -> mx.array:

@@ -1,4 +1,4 @@
-"""Rules of a `custom_function` that return something else than they should."""
+"""Rules of a `custom_function` that return invalid results."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ import weft.core as mx
 
 DEEP = 100_000
 TRANSFORMED_DEPTH = 30_000
-SHORTER = 1_100  # beyond Python's recursion limit, for what costs more per operation
+SHORTER = 1_100  # beyond Python's recursion limit, for operations that take more time
 
 
 @pytest.fixture(params=[5_000, pytest.param(DEEP, marks=pytest.mark.slow)])
 def depth(request: pytest.FixtureRequest) -> int:
-    """Far beyond Python's recursion limit, and in the slow tests all that is promised."""
+    """Far beyond Python's recursion limit; in the slow tests the documented depth."""
     length: int = request.param
     return length
 
@@ -40,7 +40,7 @@ def chain(x: mx.array, length: int) -> mx.array:
 
 
 def rotation(x: mx.array, length: int) -> mx.array:
-    """A chain with several kinds of operations that need little code, whose derivative is not constant."""
+    """A chain of several kinds of operations, with little code and a derivative that is not constant."""
     for _ in range(length // 4):
         x = mx.sqrt(x) * 0.5 + x.sum() * 0.1
     return x
@@ -59,7 +59,7 @@ def test_freed_without_evaluation(depth: int) -> None:
 
 
 def test_freed_after_evaluation(depth: int) -> None:
-    """What was evaluated lets go of what it was computed from."""
+    """Evaluated nodes drop their inputs."""
     memory = mx.get_active_memory()
     last = chain(mx.zeros((256,)), depth)
     mx.eval(last)

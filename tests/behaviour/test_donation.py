@@ -1,4 +1,4 @@
-"""Memory that nobody sees any more is used again: outputs are written where inputs were."""
+"""Memory of arrays without references is reused: outputs are written where inputs were."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 1 << 12
 
 
 def address(x: mx.array) -> int:
-    """Where the elements are."""
+    """The address of the elements."""
     mx.eval(x)
     return int(np.array(x, copy=False).__array_interface__["data"][0])
 
@@ -231,7 +231,8 @@ def test_a_parameter_that_somebody_holds_keeps_its_value() -> None:
 
 
 def test_what_is_updated_gives_its_memory_to_the_result() -> None:
-    """Not to another one of as many bytes, nor does it take that of an argument which is read before."""
+    """Not to another result of the same size; and the result does not take memory of an argument that is read
+    earlier."""
     state = [mx.zeros((64, 32)), mx.zeros((64, 32)), mx.array([0])]
     mx.eval(state)
 
@@ -341,7 +342,8 @@ def test_an_interrupt_loses_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_smaller_elements_in_a_block_of_the_same_size_are_left_alone() -> None:
-    """24 flags take as large a block as 24 halves, but the third half would be written where the fifth flag is."""
+    """24 booleans take as large a block as 24 halves, but the third half would overwrite the fifth boolean before it is
+    read."""
     flags = np.arange(24) % 5 < 2
     for dtype in (mx.float16, mx.int16, mx.float32):
         found = mx.where(mx.array(flags), mx.zeros((), dtype), mx.ones((), dtype))
@@ -379,7 +381,7 @@ def test_threads_that_share_what_is_evaluated() -> None:
 
 
 def test_what_another_thread_evaluates_meanwhile_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node forgets what it was made of when it has a value: then there are fewer references to that than before."""
+    """A node with a value drops its inputs, so that these then have fewer references."""
     x = mx.arange(64, dtype=mx.float32) * 1
     mx.eval(x)
     y = x * 2

@@ -1,4 +1,4 @@
-"""What bad input gets: the right type of error, the shapes and names involved, and a process that goes on working."""
+"""Errors for invalid input: their types, the shapes and names in them, and that the process continues to work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ones(*shape: int) -> mx.array:
 
 
 def wrong(value: Any) -> Any:
-    """Hides from the type checker what it would refuse."""
+    """A value whose type the type checker does not know."""
     return value
 
 
@@ -244,7 +244,7 @@ def test_an_axis_out_of_range_is_both_kinds_of_error() -> None:
 
 
 def assert_mentions(error: BaseException, wanted: tuple[str, ...]) -> None:
-    """Each wanted text stands in the message; `|` separates two ways of writing it."""
+    """Assert that the message contains each text; `|` separates alternatives."""
     message = without_spaces(error)
     for alternatives in wanted:
         patterns = [p if p.startswith("[") else re.escape(p) for p in alternatives.split("|")]
@@ -282,7 +282,7 @@ def test_bad_input(name: str) -> None:
 @pytest.mark.parametrize("name", ["shapes: add", "shapes: matmul", "axes: sum", "types: astype", "axes: index"])
 @pytest.mark.parametrize("transformation", [mx.grad, mx.vmap, mx.compile, mx.checkpoint])
 def test_bad_input_inside_transformations(name: str, transformation: Callable[..., Any]) -> None:
-    """The same error at the same line, whatever is going on around it."""
+    """The same error at the same line, in every transformation."""
     call, kind, wanted = CASES[name]
     argument = ones(2) if transformation is mx.vmap else mx.array(1.0)
     with pytest.raises(kind) as caught:
@@ -301,7 +301,7 @@ def test_the_error_comes_from_the_line_not_from_the_evaluation() -> None:
 
 @pytest.mark.parametrize(("transformation", "offered"), [(mx.compile, True), (mx.vmap, False)])
 def test_remedies_are_those_of_the_transformation(transformation: Callable[..., Any], offered: bool) -> None:
-    """That compiled functions can run line by line is of no use in a `vmap`, which has no `outputs=` either."""
+    """The advice to disable compilation is useless in `vmap`, and so is `outputs=`."""
     leaked: list[mx.array] = []
 
     def f(x: mx.array) -> Any:

@@ -1,4 +1,4 @@
-"""Each function of the operation table with the dtypes that its row leaves out: a right value, or a clear refusal."""
+"""Each function of the operation table with the dtypes that its row leaves out: a correct value, or a clear error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = [*ELEMENTWISE_ROWS, *REDUCTION_ROWS]
 NAMES = sorted({row.name for row in ROWS})
 
 OTHER_NAMES = {"divmod": ("floor_divide", "remainder"), "minmax": ("min", "max")}
-"""Functions that are refused in the name of another one that they consist of."""
+"""Functions whose errors name another function, which they call."""
 
 REFUSED = {
     ("floor_divide", "complex64"): "MLX rounds the quotient down in some way; NumPy refuses",
@@ -33,7 +33,7 @@ REFUSED = {
     ("argmin", "complex64"): "complex numbers have no extremes: see test_found.py",
     ("nan_to_num", "complex64"): "the message says how to treat the parts",
 }
-"""What Weft refuses although MLX or NumPy gives something, with the reason."""
+"""What Weft refuses although MLX or NumPy returns something, with the reason."""
 
 NO_COMMON_VALUE = {("divmod", "bool_"): "each divides by zero (False) in its own way, and MLX's may end the process"}
 
@@ -41,7 +41,7 @@ TOLERANCES = {"float64": 1e-12, "float16": 2e-2, "bfloat16": 1e-1}
 
 
 def attempt(compute: Callable[..., Any], *arguments: Any) -> tuple[list[Any] | None, str]:
-    """The outputs, or what an error says that refuses to compute them."""
+    """The outputs, or the message of the error that refuses them."""
     try:
         return flat(compute(*arguments)), ""
     except (TypeError, ValueError, RuntimeError) as error:
@@ -54,7 +54,7 @@ def computed(row: Row, arguments: list[np.ndarray], namespace: ModuleType) -> li
 
 
 def agree(got: list[np.ndarray], wanted: list[np.ndarray] | None) -> bool:
-    """Whether an oracle gave these values; dtypes are compared elsewhere."""
+    """Whether an oracle returned these values; dtypes are compared elsewhere."""
     if wanted is None:
         return False
     return all(
@@ -65,7 +65,7 @@ def agree(got: list[np.ndarray], wanted: list[np.ndarray] | None) -> bool:
 
 
 def sample(name: str, dtype: str, seed: int) -> tuple[Row, list[np.ndarray]]:
-    """Arguments of the dtype, for the first row of the function whose domains have numbers of it."""
+    """Arguments of the dtype, for the first row of the function whose domains contain numbers of it."""
     for row in ROWS:
         if row.name == name:
             with contextlib.suppress(ValueError):
@@ -102,7 +102,7 @@ BINARY = sorted({row.name for row in BINARY_ROWS if len(row.domains) == 2})
 
 @pytest.mark.parametrize("name", BINARY)
 def test_the_dtype_of_two_dtypes_together(name: str, mlx: ModuleType) -> None:
-    """The one that MLX gives, or a refusal where MLX refuses, too."""
+    """MLX's dtype, or a refusal where MLX refuses, too."""
     for first, second in itertools.product(EVERY, EVERY):
         got, error = attempt(dtypes_of, mx, name, (first, second))
         wanted, _ = attempt(dtypes_of, mlx, name, (first, second))

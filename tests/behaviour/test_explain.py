@@ -1,4 +1,4 @@
-"""`mx.compile(f).explain(...)`: what a call runs, without running it for its caller."""
+"""`mx.compile(f).explain(...)`: what a call runs, without effects for the caller."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_picture_in_a_file(tmp_path: Path) -> None:
 
 
 def test_while_compile_is_disabled() -> None:
-    """It still says what would be run."""
+    """It still describes the compiled call."""
     mx.disable_compile()
     try:
         assert len(mx.compile(two_units).explain(X, W).steps) == 3

@@ -1,4 +1,4 @@
-"""Functions in files: what comes back computes the same, in this process and in another one."""
+"""Functions in files: imported functions compute the same, in this process and in another one."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_several_traces_in_one_file(tmp_path: Path) -> None:
         ValueError, match=r"exported for float32\[2,3\]; float32\[2,3\], float32\[3\]; .*scale: float32"
     ):
         function(Y)
-    assert path.stat().st_size < 1.1 * weights.nbytes  # they are in the file once
+    assert path.stat().st_size < 1.1 * weights.nbytes  # once in the file
 
 
 def test_an_exporter_that_fails_writes_nothing(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_what_was_decided_by_a_shape_is_kept() -> None:
     assert_same_bits(function(mx.ones((1, 5))), (mx.full((1, 5), 2.0),))
     with pytest.raises(ValueError, match=r"\[import_function\] .*\(test_export\.py:\d+, in .*True \(2 < 3\)") as caught:
         function(mx.ones((4, 4)))
-    assert str(Path(__file__).parent) not in str(caught.value)  # the file says nothing of the machine it is from
+    assert str(Path(__file__).parent) not in str(caught.value)  # the file contains no path of the machine
 
 
 def test_refused() -> None:
@@ -373,14 +373,14 @@ def test_a_callback_is_told_of_the_graph() -> None:
 
 
 def test_each_primitive_has_a_name_of_its_own() -> None:
-    """A file names them."""
+    """Files refer to primitives by name."""
     found = {id(one): one for one in vars(p).values() if isinstance(one, p.Primitive)}
     names = [one.name for one in found.values()]
     assert len(set(names)) == len(names)
 
 
 def test_each_function_of_extents_has_a_name() -> None:
-    """Without it, a program for all shapes cannot be written to a file."""
+    """Without a name, a shapeless program cannot be written to a file."""
     for file in sorted((Path(mx.__file__).parent.parent / "ops").glob("*.py")):
         module = ast.parse(file.read_text())
         functions = {one.name: one for one in ast.walk(module) if isinstance(one, ast.FunctionDef)}

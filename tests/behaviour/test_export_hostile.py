@@ -1,4 +1,4 @@
-"""Files of functions that are damaged, or made to do harm: clear errors, and nothing that grows without bounds."""
+"""Damaged or malicious files of functions: clear errors, and no unbounded use of memory or time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _saved(function: Callable[..., Any], *args: mx.array, shapeless: bool = Fals
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], bytes]:
-    """The header, and what stands behind it."""
+    """The header, and what follows it."""
     end = 20 + int.from_bytes(data[12:20], "little")
     return json.loads(data[20:end]), data[end:]
 
@@ -162,7 +162,7 @@ def test_arrays_of_a_file() -> None:
 
 
 def test_parameters_are_checked_for_other_shapes_as_well() -> None:
-    """What fits the shapes in the file may read beyond the memory of others."""
+    """Parameters that are valid for the shapes in the file may read out of bounds for other shapes."""
     less = [["input", 0, 0], ["sub", {"extent": 0}, 2]]
     pads = _program(
         [["constant", [], [0, F32]], ["pad", [0, 1], [[{"extent": 1}, 0], [0, 0]]]], [2], extents=less, shapeless=True
@@ -220,7 +220,7 @@ def test_changed_programs(data: st.DataObject) -> None:
     try:
         mx.export_function(parts.append, function, *arguments)
         sizes = [math.prod(shape) for part in parts for _, shape, _ in part.get("outputs", ())]
-        if sum(sizes) < 100_000:  # what is checked is enough to know how much is computed
+        if sum(sizes) < 100_000:  # then the checks show how much would be computed
             mx.eval(function(*arguments))
     except ValueError as error:
         if not str(error).startswith("[import_function] "):

@@ -1,4 +1,4 @@
-"""Symbolic extents: what can be asked of them, and that everything else raises and names the remedy."""
+"""Symbolic extents: which operations they support, and that all others raise an error with the remedy."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_table_of_the_module_names_every_function() -> None:
 
 
 class Widened(p.Primitive):
-    """Rows of an even number of elements, twice behind each other."""
+    """Rows of an even number of elements, repeated twice."""
 
     name = "widened"
 
@@ -187,7 +187,7 @@ def test_a_shape_rule_that_calls_the_module_is_right_for_every_shape() -> None:
 
 
 def test_two_shapes_that_are_equal_by_chance_take_the_general_way() -> None:
-    """`binary` compares shapes by ``==``, which raises for extents of different inputs."""
+    """`binary` compares shapes with ``==``, which raises for extents of different inputs."""
     compiled = mx.compile(lambda x, y: x + y, shapeless=True)
     assert compiled(mx.ones(3), mx.ones(3)).tolist() == [2, 2, 2]
     assert compiled(mx.ones(3), mx.ones(1)).tolist() == [2, 2, 2]

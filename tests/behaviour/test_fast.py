@@ -1,4 +1,5 @@
-"""`mx.fast` where the table of operations does not look: long sequences, large positions, half precision, errors."""
+"""`mx.fast` in cases that the table of operations does not have: long sequences, large positions, half precision,
+errors."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ step_by_step: Any = gated_delta_update
 
 
 def delta_arguments(steps: int, heads: int, per_key: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Keys of length one, and rates over their whole range with 0 and 1 among them."""
+    """Keys of length one, and rates from 0 to 1, both included."""
     q, k = rng.normal(size=(2, 2, steps, heads, 8))
     k /= np.linalg.norm(k, axis=-1, keepdims=True)
     v = rng.normal(size=(2, steps, heads * per_key, 6))
@@ -38,7 +39,7 @@ def test_gated_delta_update_of_any_length(steps: int, heads: int, per_key: int, 
 
 
 def test_equal_keys_do_not_lose_accuracy(rng: np.random.Generator) -> None:
-    """The triangular matrix of a chunk is then all ones, and powers of it have elements near 1e18."""
+    """Then the triangular matrix of a chunk is all ones, and its powers have elements near 1e18."""
     q, k, v, gamma, beta = delta_arguments(128, 1, 1, rng)
     k[:] = k[:, :1]
     gamma[:] = beta[:] = 1
@@ -74,7 +75,7 @@ def test_one_trace_of_gated_delta_update_serves_any_number_of_chunks(rng: np.ran
 
 
 def test_rope_is_exact_far_from_the_start(rng: np.random.Generator) -> None:
-    """A float32 angle of 10**7 is off by half a turn."""
+    """A float32 angle of 10**7 is wrong by up to half a turn."""
     x = rng.normal(size=(1, 4, 8)).astype(np.float32)
     got = mx.fast.rope(mx.array(x), 8, traditional=False, base=10000.0, scale=1.0, offset=10_000_000)
     want = by_base(x.astype(np.float64), 10_000_000, 8, False, 10000.0, 1.0)
@@ -82,7 +83,7 @@ def test_rope_is_exact_far_from_the_start(rng: np.random.Generator) -> None:
 
 
 def test_rope_asks_no_library_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A logarithm that is off in its last place, as that of another system may be."""
+    """With a logarithm that is wrong in its last bit, as another system's may be."""
     x = mx.ones((1, 2, 256), mx.float64)
     arguments: dict[str, Any] = {"traditional": False, "base": 12345.0, "scale": 1.0, "offset": 10**6}
     want = mx.fast.rope(x, 256, **arguments)
@@ -104,7 +105,7 @@ def test_offset_of_rope_stays_open_in_a_shapeless_trace(rng: np.random.Generator
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_are_rounded_once(dtype: str, rng: np.random.Generator) -> None:
-    """Sums over 4,096 numbers whose squares overflow a float16."""
+    """Sums over 4,096 numbers whose squares overflow float16."""
     x, weight = [to_array(rng.normal(size=shape).astype(np.float32) * 300) for shape in ((3, 4096), (4096,))]
     x, weight = x.astype(getattr(mx, dtype)), weight.astype(getattr(mx, dtype)) / 300
     exact = to_numpy(x).astype(np.float64)

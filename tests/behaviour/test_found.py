@@ -1,4 +1,4 @@
-"""Programs that once went wrong."""
+"""Programs that failed, or gave wrong results, in earlier versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference counts that are not as expected cost memory or time, never a value."""
+"""Wrong reference counts cost memory or time, but never give wrong values."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from weft.runtime.memory import Buffer, View
 
 
 def shifted(by: int, *kinds: type) -> Callable[[object], int]:
-    """A way to count that is off by a number for objects of some kinds and those of the test; for all, if none is
-    given."""
+    """A function that counts references, with a number added for objects of some kinds and of the test; for all if no
+    kind is given."""
     kinds = (*kinds, holders.Probe) if kinds else (object,)
 
     def count(probe: object) -> int:

@@ -1,4 +1,4 @@
-"""Indexing and assignment: the same elements as NumPy, and handles that never change what others hold."""
+"""Indexing and assignment: the same elements as with NumPy, and assignments never change other handles."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ INDICES: list[Any] = [
     (slice(None, None, -1), Arrays([2]), slice(None, None, 2)),
     [0, 1],
 ]
-# What is left out of Weft's set: NumPy's lists inside a tuple, and masks of booleans, whose result has no fixed shape.
+# Left out: NumPy's lists inside of a tuple, and boolean masks, whose results have no fixed shape.
 
 
 def for_weft(index: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Indices and masks under transformations, for random shapes: against NumPy, and against a loop."""
+"""Indices and masks under transformations, for random shapes: compared with NumPy and with a loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METHODS = ["add", "subtract", "multiply", "divide", "maximum", "minimum"]
 
 
 def parts(index: Any) -> tuple[list[np.ndarray], Any]:
-    """The arrays of an index, and what puts arrays in their places."""
+    """The arrays of an index, and a function that puts other arrays in their places."""
     arrays = [part for part in index if isinstance(part, np.ndarray)]
 
     def filled(*others: Any) -> Any:
@@ -110,7 +110,7 @@ def shapes_and_masks(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
 @given(shapes_and_masks(), st.sampled_from(["number", "one", "rows"]))
 @examples(50)
 def test_masks_are_those_of_numpy(case: tuple[np.ndarray, np.ndarray], kind: str) -> None:
-    """Where values replace. A row more than needed is allowed, as in MLX."""
+    """For assignment that replaces. One row more than needed is allowed, as in MLX."""
     x, mask = case
     chosen = x[mask]
     value: Any = -1.0
@@ -150,7 +150,7 @@ def test_arrays_without_axes(index: Any) -> None:
 
 
 def test_shapeless_updates_and_dynamic_slices() -> None:
-    """The places come from arrays; extents of what is read and written are open."""
+    """Positions are computed; the extents of what is read and written are symbolic."""
 
     def function(x: mx.array, update: mx.array, start: mx.array) -> tuple[mx.array, ...]:
         changed = mx.slice_update(x, update, start, (0, 1))

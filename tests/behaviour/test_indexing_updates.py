@@ -1,4 +1,4 @@
-"""Reading and writing through indices, against NumPy; updates that combine; elements along an axis."""
+"""Reading and writing through indices, compared with NumPy; updates that combine; elements along an axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import weft.core as mx
 
 
 def weft_index(index: Any) -> Any:
-    """The index with arrays of this library for those of NumPy."""
+    """The index with Weft arrays in place of NumPy's."""
     if isinstance(index, tuple):
         return tuple(weft_index(part) for part in index)
     return mx.array(index) if isinstance(index, np.ndarray) else index
@@ -204,7 +204,7 @@ BESIDE: list[tuple[Any, Any]] = [
     ((None, slice(1, None), TALL), 7.0),
     ((slice(None), [True, False, True]), 8.0),
 ]
-"""Masks among other indices of an array of shape (2, 3, 4), and what is assigned."""
+"""Masks among other indices of an array of shape (2, 3, 4), and values to assign."""
 
 
 @pytest.mark.parametrize(("index", "value"), BESIDE)

@@ -1,4 +1,4 @@
-"""The public names of MLX 0.32.4, with their parameters: what MLX accepts, Weft accepts."""
+"""The public names and parameters of MLX 0.32.4: Weft accepts what MLX accepts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CALLED += [name for name in NAMES if name.kind == "class" and name.module.split(
 
 
 def found(name: Name) -> Any:
-    """What Weft has under a name; None if it has nothing, or None itself."""
+    """The object that Weft has under a name; None if there is none (or if it is None)."""
     place: Any = mx.array if name.module == "array" else operator.attrgetter(name.module)(weft)
     return inspect.getattr_static(place, name.name, None) if place is not None else None
 
@@ -85,7 +85,7 @@ def test_kinds() -> None:
 
 
 UNSHOWN = "UNSHOWN"
-"""Stands for a default that the signature does not tell, as it is an object."""
+"""A default that the signature does not show because it is an object."""
 
 
 class Parameter(NamedTuple):
@@ -137,8 +137,8 @@ def test_what_mlx_accepts_is_accepted() -> None:
 
 
 def differences_of(name: Name) -> Iterator[str]:
-    """In what the parameters of a function are not those of MLX. It may have more of them, and take more by name or by
-    position."""
+    """Differences between the parameters of a function and MLX's. It may have more parameters, and accept more by name
+    or by position."""
     ours = list(inspect.signature(found(name)).parameters.values())
     theirs = parameters_of(name.signature)
     by_name = {one.name: one for one in ours}

@@ -1,4 +1,4 @@
-"""Arrays in files: there and back, files of NumPy and MLX, and files that are damaged or hostile."""
+"""Saving and loading arrays, files from NumPy and MLX, and damaged or malicious files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_several_arrays_one_after_the_other_in_an_open_file() -> None:
 
 
 class Slow(io.RawIOBase):
-    """A file without a buffer, which writes a part of what it is given."""
+    """An unbuffered file whose ``write`` writes only a part of its argument."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -222,7 +222,7 @@ def test_refused(tmp_path: Path, call: Callable[[Path], Any], error: type[Except
 
 
 class Bomb:
-    """Says so if it is unpickled."""
+    """Raises if it is unpickled."""
 
     def __reduce__(self) -> Any:
         return (pytest.fail, ("a file was unpickled",))
@@ -245,7 +245,7 @@ def _saved(save: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
 
 
 def _corrupt(data: bytes) -> bytes:
-    """An archive in which a byte of an entry's content is another one."""
+    """An archive with one changed byte in the content of an entry."""
     position = data.index(b"NUMPY") + 130
     return data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :]
 

@@ -1,4 +1,5 @@
-"""Files of every format with some bytes changed, cut out or put in: what is read is arrays, or a clear error."""
+"""Files of every format with some bytes changed, removed or inserted: reading returns arrays or raises a clear
+error."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def _changed(data: bytes, changes: list[Change]) -> bytes:
 
 
 def _read(file: Any, kind: str) -> None:
-    """Read everything, or get an error that says which file it is."""
+    """Read everything; an error must name the file."""
     try:
         mx.eval(mx.load(file, format=kind))
     except (FileFormatError, EvaluationError) as error:
@@ -144,7 +145,7 @@ def test_deeply_nested_headers(text: str) -> None:
 
 
 def _archive(name: str, stored: bytes, size: int, checksum: int) -> bytes:
-    """An archive of one deflated member, which says that it has ``size`` bytes."""
+    """An archive of one deflated member whose header says that it has ``size`` bytes."""
     local = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 8, 0, 0, checksum, len(stored), size, len(name), 0)
     local += name.encode() + stored
     entry = struct.pack(
@@ -173,7 +174,7 @@ def test_archives_that_promise_more_than_they_hold(tmp_path: Path) -> None:
     before = mx.get_active_memory()
     with pytest.raises(FileFormatError, match="no room"):
         mx.load(path)
-    # What deflate could hold, but this does not: found where it ends.
+    # A size that deflated data could have, but these do not: found at the end of the data.
     data = header.replace(b"2147483648", b"0000100000").replace(b"0000100000", b"100000    ")
     path.write_bytes(_archive("a.npy", _deflated(data + bytes(99_999)), len(data) + 100_000, 0))
     found = mx.load(path)["a"]
@@ -185,7 +186,7 @@ def test_archives_that_promise_more_than_they_hold(tmp_path: Path) -> None:
 
 
 def test_members_that_share_bytes(tmp_path: Path) -> None:
-    """A small archive could name the same bytes many times."""
+    """A small archive could refer to the same bytes many times."""
     data = bytearray(_saved(mx.savez_compressed, a=mx.zeros(1000), b=mx.zeros(1000)))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         first, second = archive.infolist()

@@ -41,7 +41,7 @@ def _file(
     counts: tuple[int, int] | None = None,
     version: int = 3,
 ) -> io.BytesIO:
-    """A file; a tensor is its name, its extents as they stand there, its kind and its offset."""
+    """A file; a tensor is its name, its extents as stored, its kind and its offset."""
     header = b"GGUF" + struct.pack("<IQQ", version, *(counts or (len(tensors), values))) + metadata
     for name, extents, kind, offset in tensors:
         header += _text(name) + struct.pack(f"<I{len(extents)}QIQ", len(extents), *extents, kind, offset)
@@ -49,7 +49,7 @@ def _file(
 
 
 def _quantised(kind: int, rows: int, columns: int, rng: np.random.Generator) -> tuple[bytes, np.ndarray]:
-    """Blocks of a kind, and the numbers that they stand for."""
+    """Blocks of a kind, and the numbers that they represent."""
     count = rows * columns // 32
     scales = rng.normal(size=(count, 1)).astype(np.float16)
     if kind == 8:
@@ -95,7 +95,7 @@ def test_metadata() -> None:
 
 
 def test_files_of_mlx(tmp_path: Path, mlx: Any) -> None:
-    """In both directions, as far as MLX has the dtypes."""
+    """In both directions, for the dtypes that MLX has."""
     for m, name in ((mx, "ours"), (mlx, "theirs")):
         arrays = {
             dtype: m.arange(6).reshape(2, 3).astype(getattr(m, dtype))

@@ -1,4 +1,5 @@
-"""Elements are read when they are needed, from the file that was there then, or there is a clear error."""
+"""Elements are read when they are needed, from the file as it was when it was loaded; otherwise there is a clear
+error."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TOTAL = mx.sum(X).item()
 
 @pytest.fixture
 def memory_before() -> int:
-    """The active memory, when what other tests left behind is gone."""
+    """The active memory after objects of other tests were collected."""
     gc.collect()
     return mx.get_active_memory()
 
@@ -94,7 +95,7 @@ def test_every_use_reads(tmp_path: Path, use: str) -> None:
 
 
 def test_state_of_a_compiled_step(tmp_path: Path) -> None:
-    """What is replaced in its own memory may be unread, and a step that failed can be done again."""
+    """An array that is replaced in its own memory may be unread, and a step that failed can be repeated."""
     path = _saved(tmp_path, "npy")
     state = [mx.load(path), mx.load(path)]
 
@@ -124,7 +125,7 @@ def test_a_profile_shows_what_was_read(tmp_path: Path) -> None:
 
 
 def test_views_of_unread_arrays_on_another_stream(tmp_path: Path) -> None:
-    """What is queued knows the memory of its inputs before there is anything in it."""
+    """Queued work refers to the memory of its inputs before the elements are read."""
     x = mx.load(_saved(tmp_path, "npy"))
     other = mx.new_stream(mx.cpu)
     for _ in range(3):

@@ -100,7 +100,7 @@ def test_jvp_of_vjp_and_back() -> None:
 
 
 def test_tangents_may_depend_on_an_outer_differentiation() -> None:
-    """Perturbations of two nested transformations are not confused."""
+    """Tangents of two nested transformations are not confused."""
 
     def outer(x: mx.array) -> mx.array:
         return x * mx.jvp(lambda y: x + y, [mx.array(1.0)], [mx.array(1.0)])[1][0]

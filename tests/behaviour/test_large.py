@@ -1,4 +1,5 @@
-"""More elements than 32 bits count: without their memory, through views and fused kernels; and with it, if there is."""
+"""More elements than 32 bits can count: without memory for them, in views and fused kernels; and with it, if
+available."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ HUGE = 2**40
 
 
 def column() -> mx.array:
-    """HUGE rows, of which there is one in memory."""
+    """HUGE rows, of which only one is in memory."""
     return mx.broadcast_to(mx.array([[1, 2, 3, 4]], dtype=mx.int8), (HUGE, 4))
 
 
@@ -62,13 +63,13 @@ FUSED: dict[str, tuple[Callable[[mx.array], mx.array], int]] = {
 
 
 def test_reductions_over_more_elements_than_32_bits_count(cases: Cases) -> None:
-    """The elements are computed while they are reduced; there is no memory of them."""
+    """The elements are computed while they are reduced, and not stored."""
     for name in cases.some(2, list(FUSED)):
         compute, expected = FUSED[name]
         before = mx.get_active_memory()
         mx.reset_peak_memory()
         assert compute(mx.arange(N, dtype=mx.int64)).item() == expected
-        # Of parts of 16,384 elements the results are in memory.
+        # Results of parts of 16,384 elements are in memory.
         assert mx.get_peak_memory() < before + N * 8 // 4096
 
 
@@ -88,7 +89,7 @@ def test_what_memory_and_swap_cannot_hold_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def available_memory() -> int:
-    """Bytes that may be taken without disturbing anybody."""
+    """Bytes that can be used without disturbing other processes."""
     with open("/proc/meminfo") as facts:
         for line in facts:
             if line.startswith("MemAvailable:"):
@@ -98,7 +99,7 @@ def available_memory() -> int:
 
 @pytest.fixture
 def memory() -> Iterator[Callable[[int], None]]:
-    """Skips a test that needs more gigabytes than there are twice; gives everything back at its end."""
+    """Skips a test if less than twice the gigabytes that it needs are available; frees everything at its end."""
 
     def require(gigabytes: int) -> None:
         try:

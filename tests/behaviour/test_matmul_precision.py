@@ -1,4 +1,4 @@
-"""`weft.matmul_precision`: what it changes, where it holds, and that nothing else changes."""
+"""`weft.matmul_precision`: what it changes, for which code it holds, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def instruction(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @has_tile_registers
 @pytest.mark.parametrize("shape", [(17, 40, 33), (32, 32, 32), (70, 550, 40), (100, 31, 700), (160, 64, 31)], ids=str)
 def test_the_bits_are_those_of_the_instruction(shape: tuple[int, int, int]) -> None:
-    """The second half of the terms takes away what the first has added, so that errors of rounding are what is left."""
+    """The second half of the terms cancels the first, so that only rounding errors remain."""
     rows, inner, columns = shape
     a, b = drawn(1, rows, inner), drawn(2, inner, columns)
     terms = mx.concatenate([a, a[:, ::-1]], axis=1), mx.concatenate([b, -b[::-1]], axis=0)
@@ -127,7 +127,7 @@ def test_the_log_says_that_the_precision_changed(caplog: pytest.LogCaptureFixtur
 
 
 def test_other_dtypes_have_one_plan() -> None:
-    """Of float32 there are two, for on GPUs the precision matters, but they run the same code."""
+    """For float32 there are two plans, because the precision matters on GPUs, but they run the same code."""
     x = mx.random.normal((33, 37))
     for dtype in (mx.float32, mx.float16, mx.complex64):
         a = x.astype(dtype)
@@ -151,7 +151,7 @@ def test_the_innermost_block_counts(process_precision: Callable[[str], None]) ->
         thread = threading.Thread(target=lambda: found.append(weft.get_matmul_precision()))
         thread.start()
         thread.join()
-        assert found == [FAST]  # a block is that of its thread
+        assert found == [FAST]  # a block applies to its thread only
     assert weft.get_matmul_precision() == FAST
 
 

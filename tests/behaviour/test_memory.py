@@ -1,4 +1,4 @@
-"""What is held in memory: nothing that nobody can reach, and no more with every iteration."""
+"""Memory: nothing unreachable is held, and loops need no more with every iteration."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def training_step(*, compiled: bool) -> Callable[[], None]:
 
 
 def held() -> tuple[int, int]:
-    """Bytes in arrays, and objects that Python's collector knows."""
+    """Bytes in arrays, and the number of objects that the garbage collector tracks."""
     gc.collect()
     return mx.get_active_memory(), len(gc.get_objects())
 
@@ -171,7 +171,7 @@ def test_limiting_the_cache() -> None:
 
 
 class LittleMemory:
-    """An engine with so many bytes, of which it lends blocks."""
+    """An engine with little memory, which hands out blocks of it."""
 
     def __init__(self, size: int) -> None:
         self.left = size

@@ -29,7 +29,7 @@ def test_one_element(reduction: object) -> None:
 @pytest.mark.parametrize("widths", [(0, 99), (3, 50)])
 @pytest.mark.parametrize("fold", [mx.sum, mx.softmax, mx.cumsum, mx.argmax])
 def test_one_element_that_is_padded_and_kept(rows: int, widths: tuple[int, int], fold: object) -> None:
-    """The kernel that folds the padded row also stores what was padded: once, not in each turn of its loop."""
+    """The kernel that folds the padded row also stores the row: once, not in each iteration of its loop."""
     values = np.arange(1, 1 + rows, dtype=np.float32)[:, None]
     held = mx.sqrt(mx.array(values))
     folded = fold(mx.pad(held, [(0, 0), widths]), axis=-1)  # type: ignore[operator]  # they are functions

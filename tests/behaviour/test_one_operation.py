@@ -1,4 +1,5 @@
-"""One operation on values and on views of values: one plan serves all that differ in where their elements are."""
+"""One operation on values and on views of values: one plan serves all that differ only in where their elements
+begin."""
 
 from __future__ import annotations
 

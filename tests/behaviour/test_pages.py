@@ -1,4 +1,4 @@
-"""Pages in HTML, of explanations, profiles and summaries of models: also in a browser, with the keyboard alone."""
+"""HTML pages of explanations, profiles and summaries of models, also in a browser with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_in_a_notebook() -> None:
     assert data_of(html.unescape(found[1])) == data_of(written(explanation))
 
 
-# Goes through all tabs with the keyboard, chooses what has the focus there, and writes down what is seen.
+# Visits all tabs with the keyboard, selects the focused elements, and records what is shown.
 WALK = """
 const seen = [];
 window.onerror = (message) => seen.push(`error: ${message}`);

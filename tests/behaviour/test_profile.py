@@ -1,4 +1,4 @@
-"""`weft.profile`: what ran in a block, summed up and as a timeline."""
+"""`weft.profile`: what ran in a block, as totals and as a timeline."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_it_waits_for_what_was_started_inside() -> None:
 
 
 def training_losses(steps: int) -> list[Any]:
-    """A compiled training step: its new state is written in the memory of the old one."""
+    """A compiled training step, whose new state is written to the memory of the old one."""
     mx.random.seed(3)
     model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
     optimizer = optim.Adam(learning_rate=0.05)

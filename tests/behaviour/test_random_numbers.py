@@ -1,4 +1,4 @@
-"""Random numbers: those of MLX for the same key, their distributions, and keys that are wrong."""
+"""Random numbers: the same as MLX's for the same key, their distributions, and invalid keys."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ LOGITS = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
 LONG_ROW = 3 * np.random.default_rng(1).normal(size=(20_011,)).astype(np.float32)
 
 Draw = Callable[[Any, Any], Any]
-"""A call in a namespace, which is that of MLX or our own, with a key."""
+"""A call in a namespace (MLX's or Weft's) with a key."""
 
 
-# What MLX takes from the C library: arguments, and the results of glibc (of its versions before 2.41 for log1p). These
-# are not the closest numbers, which other libraries may give.
+# Functions that MLX takes from the C library: arguments, and the results of glibc (before version 2.41 for log1p).
+# These are not the correctly rounded numbers, so other libraries may return others.
 LOG = ([0.267578125, 0.4462890625, 0.475830078125], [-1.3183436393737793, -0.806788444519043, -0.7426944971084595])
 LOG1P = ([-0.02685546875, -0.065673828125, -0.081298828125], [-0.027222666889, -0.067929685115, -0.0847943723201])
 
 
 def from_bits() -> dict[str, Draw]:
-    """Draws that are made of additions, multiplications and comparisons only."""
+    """Draws that use only additions, multiplications and comparisons."""
     draws: dict[str, Any] = {
         "split": lambda m, key: m.random.split(key),
         "split in 5": lambda m, key: m.random.split(key, 5),
@@ -74,7 +74,7 @@ def from_bits() -> dict[str, Draw]:
 
 
 def from_functions() -> dict[str, Draw]:
-    """Draws that take logarithms and other functions of uniform numbers."""
+    """Draws that use logarithms and other functions of uniform numbers."""
     draws: dict[str, Any] = {
         "normal, scaled": lambda m, key: m.random.normal((101,), loc=1.5, scale=2.5, key=key),
         "normal, moved": lambda m, key: m.random.normal((101,), m.bfloat16, loc=1.5, key=key),
@@ -138,11 +138,11 @@ DEVIATIONS: dict[str, tuple[Draw, str]] = {
         "MLX rounds loc and scale to float32 there.",
     ),
 }
-"""Draws that differ from those of MLX in the last bits, and why. So does what a C library other than ours decides."""
+"""Draws whose last bits differ from MLX's, with the reason. Draws that depend on another C library differ as well."""
 
 
 def numpy_of(values: Any) -> np.ndarray:
-    """The values in NumPy, of which halves of the other kind are widened."""
+    """The values in NumPy; bfloat16 is widened to float32."""
     return np.array(values.astype(values.dtype) if values.dtype.size > 2 else values.tolist())
 
 
@@ -154,7 +154,7 @@ def both(mlx: Any, draw: Draw, seed: int = 42) -> tuple[np.ndarray, np.ndarray]:
 
 
 def has_our_library(mlx: Any, name: str) -> bool:
-    """Whether MLX takes logarithms from the C library whose formulas are ours."""
+    """Whether MLX uses a C library whose logarithms have Weft's formulas."""
     function, (x, y) = (mlx.log1p, LOG1P) if "laplace" in name else (mlx.log, LOG)
     return name in FROM_BITS or bool((np.array(function(mlx.array(x))) == np.array(y, np.float32)).all())
 
@@ -220,7 +220,7 @@ def test_the_global_generator_is_that_of_mlx(mlx: Any) -> None:
     assert draws[0] == draws[1]
 
 
-# The same without MLX: numbers that it gave
+# The same without MLX, with numbers that it returned
 
 
 def test_numbers() -> None:

@@ -1,4 +1,4 @@
-"""Random programs give the same bits however they are run, and come close to NumPy."""
+"""Random programs have the same bits in every way of running them, and are close to NumPy's results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.runtime import executor
 
 @pytest.fixture(autouse=True, scope="module")
 def _donated_from_one_byte() -> Iterator[None]:
-    """Their arrays are small."""
+    """Donation for arrays of any size, because those of these programs are small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "DONATED_BYTES", 0)
         yield
@@ -99,7 +99,7 @@ def test_vmap_equals_a_loop(program: Program, count: int) -> None:
 
 @pytest.fixture
 def set_thread_count() -> Iterator[Callable[[int], Any]]:
-    """Sets the number of threads, and afterwards sets what it was."""
+    """A function that sets the number of threads; the former number is restored afterwards."""
     before = executor.thread_count()
     yield executor.set_thread_count
     executor.set_thread_count(before)
@@ -158,7 +158,7 @@ LAYOUT_WORK: dict[str, Callable[[mx.array], Any]] = {
 @pytest.mark.parametrize("work", LAYOUT_WORK)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_results_depend_on_the_values_not_on_where_they_lie(layout: str, work: str) -> None:
-    """The order of a reduction follows the shape alone, not the strides or the alignment."""
+    """The order of a reduction depends on the shape alone, not on strides or alignment."""
     x = mx.array(np.random.default_rng(1).normal(size=(67, 131)).astype(np.float32))
     elsewhere = LAYOUTS[layout](x)
     mx.eval(elsewhere)

@@ -1,4 +1,4 @@
-"""Vectors with given covariances: those of MLX, and how they are distributed."""
+"""Random vectors with given covariances: comparison with MLX, and their distribution."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_distribution(dtype: mx.Dtype) -> None:
 
 
 def test_derivatives_and_many_keys() -> None:
-    """The covariance of the result is the matrix: its derivative in a factor of the matrix is known."""
+    """The covariance of the results is the matrix, so its derivative with respect to a factor of the matrix is
+    known."""
     key, matrix = mx.random.key(1), mx.array(COVARIANCE)
 
     def squares(scale: mx.array) -> mx.array:

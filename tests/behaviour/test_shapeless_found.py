@@ -1,4 +1,4 @@
-"""`compile(shapeless=True)` is right for every shape or says what is fixed: functions of shapes, random programs."""
+"""`compile(shapeless=True)` is correct for every shape or says what is fixed: functions of shapes, random programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Shape = tuple[int, ...]
 
 
 def values(shapes: Sequence[Shape]) -> list[mx.array]:
-    """Few different numbers, so that some are equal and some are zero."""
+    """A few different numbers, so that some are equal and some are zero."""
     rng = np.random.default_rng([99, *(extent for shape in shapes for extent in shape)])
     return [mx.array(rng.integers(-8, 9, size=shape).astype(np.float32) / 4) for shape in shapes]
 
@@ -48,9 +48,10 @@ def outcome(function: Callable[..., Any], shapes: Sequence[Shape]) -> Outcome:
 
 
 def check(expected: Outcome, compiled: Any, shapes: Sequence[Shape], every_error: bool = True) -> bool:
-    """Whether shapes are refused for which a result is ``expected``; for all others it must be the same bits.
+    """Whether a compiled function refuses shapes for which a result is ``expected``; for all other shapes, bits must be
+    equal.
 
-    With ``every_error`` what is wrong for the function must be an error of the compiled one, too.
+    With ``every_error``, the compiled function must fail whenever the function does.
     """
     wanted, impossible = expected
     got, refused = outcome(compiled, shapes)
@@ -68,7 +69,8 @@ def check(expected: Outcome, compiled: Any, shapes: Sequence[Shape], every_error
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_every_shape_is_right_or_refused_for_a_reason(program: Program, cases: Cases) -> None:
-    """Traced with some of the shapes, and called with all. That a reason is not outdated takes all of them."""
+    """Traced with some of the shapes, and called with all. Only a run with all shapes shows that a reason is not
+    outdated."""
     expected = [outcome(program.function, shapes) for shapes in program.shapes]
     possible = [number for number, (_, error) in enumerate(expected) if error is None]
     assert len(possible) > 1
@@ -97,7 +99,7 @@ def test_every_function_of_shapes_is_in_the_table() -> None:
 
 
 def other_shapes(program: RandomProgram, seed: int) -> list[list[Shape]]:
-    """Shapes for the inputs of a random program: every extent replaced wherever it stands."""
+    """Shapes for the inputs of a random program: every extent is replaced by another one throughout."""
     rng = np.random.default_rng(seed)
     extents = sorted({extent for x in program.inputs for extent in x.shape})
     found = []
@@ -114,7 +116,7 @@ def check_random(program: RandomProgram, function: Callable[..., Any], seed: int
     if expected[1] is None:
         assert not check(expected, compiled, own)
         for shapes in other_shapes(program, seed):
-            # A step that no result depends on may fail unnoticed: only the function meets it.
+            # A step that no result depends on may fail in the function only.
             check(outcome(function, shapes), compiled, shapes, every_error=False)
 
 

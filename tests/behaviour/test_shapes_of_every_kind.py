@@ -65,7 +65,7 @@ def numpy_softmax(x: Any) -> Any:
 
 
 def last_rows(m: Any, x: Any) -> Any:
-    """An index of several kinds: a slice, a new axis, and what is left."""
+    """An index of several kinds: a slice, a new axis, and an ellipsis."""
     return x[::-1, None, ...]
 
 
@@ -174,7 +174,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 SAMPLE = 3
-"""So many shapes of each family are looked at by each test of the gate; the slow tests look at all."""
+"""In the gate each test uses this many shapes of each family; the slow tests use all."""
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -221,7 +221,7 @@ def test_derivatives(name: str, cases: Cases) -> None:
 
 
 def check_derivatives(name: str, shape: Shape) -> None:
-    """Both modes agree, `<v, J u> = <J' v, u>`, in the shapes of the argument and of the results."""
+    """Both modes agree (`<v, J u> = <J' v, u>`), and have the shapes of the argument and of the results."""
     x, u = mx.array(values(shape)), mx.cos(mx.array(values(shape)) * 7)
 
     def function(x: mx.array) -> list[mx.array]:
@@ -241,7 +241,8 @@ DECIDED_BY_A_SHAPE = [
     *("broadcast", "broadcast to nothing", "flatten", "product with a vector", "reshape", "scatter"),
     *("squeeze", "take along", "tensordot"),
 ]
-"""By which extents are 1, or by a shape that was read and written out: a trace without shapes keeps that."""
+"""Families whose results depend on which extents are 1, or on a shape written in the program: shapeless traces fix
+these."""
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES.keys() - set(DECIDED_BY_A_SHAPE)))
@@ -309,7 +310,7 @@ def test_streams_compile_and_gradients_of_a_step_without_elements() -> None:
 
 
 class _Count(int):
-    """An int of a class of its own."""
+    """A subclass of int."""
 
 
 @pytest.mark.parametrize("one", [True, _Count(1), np.int8(1)])
@@ -326,7 +327,8 @@ class _Count(int):
     ],
 )
 def test_extents_are_plain_ints(shaped: Callable[[Any], mx.array], one: Any) -> None:
-    """Whatever an int was given as: nodes of equal shapes and parameters stand for each other."""
+    """Extents are plain ints whatever class of int was given, because nodes of equal shapes and parameters are
+    merged."""
     x = shaped(one)
     assert [type(extent) for extent in x.shape] == [int] * x.ndim
     assert np.array(mx.astype(x, mx.float64)).shape == x.shape

@@ -1,4 +1,4 @@
-"""Memory that arrays share with NumPy and others: seen, written, and kept apart from what nobody shares."""
+"""Memory that arrays share with NumPy and others: reading it, writing to it, and not sharing other memory."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_buffer_protocol_writes() -> None:
 
 
 class Foreign:
-    """An array of a library that offers DLPack alone, on the CPU."""
+    """An array of another library, on the CPU, that has DLPack and no other protocol."""
 
     def __init__(self, a: Any, device: tuple[int, int] = (1, 0)) -> None:
         self.a, self.device = a, device
@@ -151,7 +151,7 @@ def test_dlpack_there_and_back(dtype: str) -> None:
 def test_bfloat16_is_seen_as_bfloat16_by_others() -> None:
     exported = mx.array([1.5, -2.0], mx.bfloat16)
     for keywords in ({}, {"max_version": (1, 0)}):
-        # NumPy has no bfloat16, and finds no other type in the capsule either.
+        # NumPy has no bfloat16, and reads the capsule as no other type.
         with pytest.raises((RuntimeError, BufferError)):
             np.from_dlpack(CodeDescriptions(exported, keywords))
     assert np.asarray(exported).dtype == ml_dtypes.bfloat16

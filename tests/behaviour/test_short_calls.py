@@ -1,4 +1,4 @@
-"""Calls of compiled functions that take the shortest way, and those that must not."""
+"""Calls of compiled functions that use the shortest path, and calls that must not use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ready(data: Any) -> mx.array:
 
 @contextmanager
 def no_other_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In which a compiled function that is called takes the shortest way, or fails."""
+    """A context in which a call of a compiled function fails unless it takes the shortest path."""
 
     def refuse(self: Prepared, *_: Any) -> Any:
         raise AssertionError("not the shortest way")
@@ -39,7 +39,7 @@ def no_other_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def compiled() -> Callable[..., mx.array]:
-    """A function that was called, so that its next call can be short."""
+    """A function that was called once, so that its next call can take the shortest path."""
     offset = ready(0.5)
     function: Callable[..., mx.array] = mx.compile(lambda x: x * 2 + offset)
     function(ready(X))
@@ -197,7 +197,7 @@ def test_disabled_compilation_calls_the_function() -> None:
 
 @pytest.mark.parametrize("stack", [0, 1 << 18])
 def test_threads(stack: int) -> None:
-    """Several at once, also such whose stacks are smaller than kernels need, on a stream that they share."""
+    """Several threads on a shared stream, also some with stacks smaller than kernels need."""
     function, stream, failures = compiled(), mx.default_stream(mx.cpu), []
 
     def work(number: int) -> None:

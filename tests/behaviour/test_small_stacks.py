@@ -1,4 +1,4 @@
-"""Threads whose stacks are smaller than kernels need: panels of matrices are on the stack."""
+"""Threads whose stacks are smaller than kernels need, which put panels of matrices on the stack."""
 
 from __future__ import annotations
 

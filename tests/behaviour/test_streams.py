@@ -1,4 +1,4 @@
-"""Streams and devices: where work runs, what waits for what, and that nothing is traced again for it."""
+"""Streams and devices: where work runs, what waits for what, and that another stream needs no new trace."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def busy(x: mx.array, rounds: int) -> mx.array:
 
 
 def test_a_compiled_function_runs_on_the_stream_of_its_call() -> None:
-    """What keeps the first call's stream busy does not hold up a later call on another stream."""
+    """Work on the first call's stream does not delay a later call on another stream."""
     slow, free = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
     compiled = mx.compile(lambda x: x * 3)
     one = mx.array(1.0)
@@ -306,7 +306,7 @@ def test_an_absent_gpu_is_not_available() -> None:
 
 
 def test_a_worker_that_would_wait_for_itself_gets_an_error() -> None:
-    """As a destructor on it would that reads a value which is to be computed behind what runs."""
+    """Such as a destructor on it that reads a value which is computed by work queued later."""
     stream = mx.new_stream(mx.cpu)
     worker = worker_of(stream)
     later: list[Event] = []

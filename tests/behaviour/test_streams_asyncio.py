@@ -1,4 +1,4 @@
-"""``with mx.stream(s):`` around an ``await``: the block is that of its task, not of the thread."""
+"""``with mx.stream(s):`` around an ``await``: the block applies to its task, not to the thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def of_a_derivative() -> Any:
 
 
 def after_a_trace() -> Any:
-    """The function has a block of its own, which ends with it."""
+    """A function that opens a block of its own, which ends with the function."""
     inner = mx.new_stream(mx.cpu)
 
     def function(x: mx.array) -> mx.array:
@@ -72,7 +72,7 @@ def test_each_task_is_in_its_own_blocks(use: Use) -> None:
 
 
 async def inherited(stream: Any) -> None:
-    """The block around the loop is that of all tasks that open none."""
+    """The block around the event loop applies to all tasks that open none."""
     other = mx.new_stream(mx.cpu)
 
     async def seen(pause: Awaitable[None]) -> Any:

@@ -1,4 +1,4 @@
-"""Compiled functions and streams: they follow the stream of the call, and nothing is done twice for another stream."""
+"""Compiled functions run on the stream of the call, and nothing is traced or planned again for another stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plain(x: mx.array) -> mx.array:
 
 
 def named(x: mx.array) -> mx.array:
-    """Operations on two named streams and on that of the caller."""
+    """Operations on two named streams and on the stream of the caller."""
     y = mx.sin(x, stream=LEFT)
     with mx.stream(RIGHT):
         z = mx.exp(x) + y
@@ -72,7 +72,7 @@ TEN = [mx.new_stream(mx.cpu) for _ in range(10)]
 
 
 def check_ten_streams(function: Callable[[mx.array], Any], counted: Counted, x: mx.array, expected: Any) -> None:
-    """The results of `function` on ten streams; only on the first of them there is anything to trace or to plan."""
+    """The results of `function` on ten streams; only the first one needs traces and plans."""
     seen = []
     for stream in TEN:
         with mx.stream(stream):

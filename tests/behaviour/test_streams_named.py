@@ -1,8 +1,8 @@
-"""``stream=`` of every public function: all that the function makes is on that stream.
+"""``stream=`` of every public function: all nodes that the function makes are on that stream.
 
-The functions are found in the namespaces, and called as the examples of their docstrings do; `FURTHER` has calls that
-go other ways through them. Only what computes nothing names no stream: numbers, which are part of the program, and
-values that were there before.
+The functions are found in the namespaces and called as in the examples of their docstrings; `FURTHER` has calls that
+use other paths through them. Only nodes that compute nothing have no stream: numbers in the program, and values that
+existed before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def takes_stream(value: Any) -> bool:
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """By name; a function with several names is there once, and so is one with a method that wraps it."""
+    """The functions by name. A function with several names, or with a method that wraps it, is listed once."""
     found: dict[Any, tuple[str, Any]] = {}
     for prefix, namespace in NAMESPACES.items():
         for name in dir(namespace):
@@ -150,7 +150,7 @@ class Call:
         self.traced: list[Node] = []
 
     def __call__(self, *arrays: mx.array) -> list[mx.array]:
-        """The arrays of the result; what is made for them is noted."""
+        """The arrays of the result; the nodes made for them are recorded."""
         before = next_serial()
         args, kwargs = replaced(self.arguments, iter(arrays))
         found = self.function(*args, **kwargs, stream=self.stream)
@@ -160,7 +160,7 @@ class Call:
 
 
 def elsewhere(nodes: Sequence[Node], stream: mx.Stream) -> list[str]:
-    """What is computed by nodes that are not on a stream."""
+    """The operations of nodes that are not on a stream."""
     return [
         f"{node!r} on {node.stream}"
         for node in nodes
@@ -169,7 +169,7 @@ def elsewhere(nodes: Sequence[Node], stream: mx.Stream) -> list[str]:
 
 
 def is_given(node: Node) -> bool:
-    """Whether a node is a value that was there before, or the name that `grad` gives an argument."""
+    """Whether a node is a value that existed before, or the name that `grad` gives an argument."""
     return node.primitive is None or node.primitive.name == "identity"
 
 
@@ -178,14 +178,15 @@ def is_number(node: Node) -> bool:
 
 
 def is_filled_in(node: Node) -> bool:
-    """Whether a node is one number, repeated: so a transformation fills in what does not depend on its arguments."""
+    """Whether a node is a repeated number, with which a transformation replaces what does not depend on its
+    arguments."""
     while node.primitive is not None and node.primitive.name in ("expand_dims", "broadcast"):
         (node,) = node.inputs
     return is_number(node)
 
 
 def made_elsewhere(made: Call, results: Sequence[mx.array], before: int) -> list[str]:
-    """What a function made that is not on its stream: while it was called, or in a transformation's ``results``."""
+    """Nodes of a function that are not on its stream: from its call, or from a transformation that made ``results``."""
     nodes = [node for node in reachable([result.node for result in results], before) if not is_filled_in(node)]
     return elsewhere([*made.traced, *nodes], made.stream)
 
@@ -235,7 +236,7 @@ def test_the_derivative_is_on_the_stream_as_well(name: str, number: int) -> None
     floats = [as_float(array) for array in made.arrays]
     try:
         loss(floats)
-    except (TypeError, ValueError):  # what is indexed with, say, is no float
+    except (TypeError, ValueError):  # indices, for example, are no floats
         floats = made.arrays
     if not all(mx.issubdtype(array.dtype, mx.inexact) for array in floats) or not floats:
         pytest.skip("not a function of floating numbers")
@@ -246,7 +247,7 @@ def test_the_derivative_is_on_the_stream_as_well(name: str, number: int) -> None
 
 
 SHAPED_BY_VALUES = {"nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values"}
-"""The shapes of their results depend on values, which an array that is traced does not have."""
+"""Functions whose shapes depend on values, which traced arrays do not have."""
 TRACED = [one for one in CALLS if one.values[0] not in SHAPED_BY_VALUES]
 
 
@@ -282,7 +283,7 @@ def test_logsumexp_is_one_plan() -> None:
 
 
 class Interrupting:
-    """What is asked for its numbers when Ctrl-C is pressed."""
+    """An argument that raises KeyboardInterrupt when its numbers are read."""
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What waits for what: streams that are held up by a closed gate, and work that must not, or has to, wait for them."""
+"""What waits for what: streams that a closed gate holds up, and other work that must, or must not, wait for them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_value_is_read_while_its_stream_goes_on() -> None:
 
 
 def test_work_waits_for_its_producer_and_nothing_else_of_that_stream() -> None:
-    """One graph: on the same stream, what another stream needs does not wait for what nobody else needs."""
+    """In one graph, work that another stream needs does not wait for work on the same stream that no one else needs."""
     first, second = new_streams(2)
     with Gate() as gate:
         late = mx.add(gate.behind(), 1, stream=first)
@@ -108,7 +108,7 @@ def test_a_value_without_operands_is_made_on_the_stream_it_names() -> None:
 
 
 def returns_before(gate: Gate, wait: Callable[[], Any]) -> bool:
-    """Whether `wait` on another thread returns although the gate is closed; afterwards it is open."""
+    """Whether `wait` on another thread returns while the gate is closed; the gate is open afterwards."""
     returned = threading.Event()
 
     def work() -> None:
@@ -188,7 +188,7 @@ def test_a_stream_that_is_gone_finishes_its_work_and_ends_its_thread() -> None:
 
 
 class Failure(Exception):
-    """What goes wrong in these tests."""
+    """The error that work in these tests raises."""
 
 
 def test_an_error_reaches_whoever_waits() -> None:
@@ -264,7 +264,7 @@ def test_what_was_read_is_not_held_by_what_waits() -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_only_so_much_is_queued(compiled: bool) -> None:
-    """Who queues faster than the stream works waits, before memory for all of it is taken."""
+    """A thread that queues faster than the stream works must wait, before memory for all the work is taken."""
     (stream,) = new_streams(1)
     function = mx.compile(lambda x: x * 2 + 1) if compiled else lambda x: x * 2 + 1
     x = mx.zeros((1 << 16,))

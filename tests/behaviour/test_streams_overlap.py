@@ -1,4 +1,4 @@
-"""Independent streams really run at the same time: the timeline of a profile shows kernels that overlap."""
+"""Independent streams run at the same time: the timeline of a profile shows kernels that overlap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Interval = tuple[float, float]
 
 
 def long_kernel(seed: float) -> mx.array:
-    """A single kernel that computes for some 50 ms, and reads and writes next to nothing."""
+    """A single kernel that computes for about 50 ms and reads and writes very little."""
     x = mx.arange(16 * 250_000, dtype=mx.float32).reshape(16, 250_000) * seed
     for _ in range(4):
         x = mx.sin(x)
@@ -56,9 +56,9 @@ def started_on(*streams: mx.Stream) -> Callable[[], None]:
 
 def test_kernels_of_two_streams_overlap_in_time() -> None:
     left, right = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
-    kernels_by_stream(started_on(left, right))  # plans and machine code are there afterwards
+    kernels_by_stream(started_on(left, right))  # afterwards plans and machine code are cached
     seen = []
-    for _ in range(ATTEMPTS):  # a busy machine may let one end before it lets the other begin
+    for _ in range(ATTEMPTS):  # on a busy machine one may end before the other begins
         found = kernels_by_stream(started_on(left, right))
         assert set(found) == {left.index, right.index}
         seen.append((longest(found[left.index]), longest(found[right.index])))
@@ -77,7 +77,7 @@ def test_kernels_of_one_stream_do_not() -> None:
 
 
 def test_what_waits_for_another_stream_does_not() -> None:
-    """Each kernel of a chain over two streams begins when the one before it has ended."""
+    """Each kernel of a chain over two streams begins after the one before it has ended."""
     left, right = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
 
     def chain() -> None:

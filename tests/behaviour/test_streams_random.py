@@ -83,7 +83,7 @@ def on_one_stream(statements: Sequence[Statement], *values: mx.array) -> list[mx
 
 
 def with_actions(statements: Sequence[Statement], *values: mx.array) -> list[mx.array]:
-    """The same values, with the actions of the statements in between."""
+    """The same values, with the actions of the statements between them."""
     known = list(values)
     for statement in statements:
         stream = None if statement.stream is None else STREAMS[statement.stream]
@@ -114,7 +114,7 @@ def with_actions(statements: Sequence[Statement], *values: mx.array) -> list[mx.
 
 @pytest.fixture(autouse=True)
 def _shown_if_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where every thread stands, if these tests do not come to an end."""
+    """Print the stacks of all threads if these tests do not end."""
     slow = request.node.get_closest_marker("slow") is not None
     faulthandler.dump_traceback_later(3600 if slow else 600, exit=True)
     yield
@@ -122,7 +122,7 @@ def _shown_if_stuck(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 SIZES = st.sampled_from([4, 4, 4, 100])
-"""Work on the larger ones is handed to the workers of streams."""
+"""Work of more element steps is left to the workers of streams."""
 
 
 def check_actions(statements: Sequence[Statement], size: int) -> None:

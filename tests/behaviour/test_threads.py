@@ -1,4 +1,4 @@
-"""Several Python threads build, trace, compile and evaluate at once; a forked child starts clean."""
+"""Several Python threads build, trace, compile and evaluate at once; a forked child starts without their state."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_garbage_is_collected_after_the_last_of_several_plans() -> None:
 
 
 def test_leaving_while_work_is_under_way() -> None:
-    """The interpreter ends cleanly although a stream is still computing."""
+    """The interpreter exits cleanly although a stream is still computing."""
     program = """
         import weft.core as mx
         x = mx.ones((500, 500))
@@ -218,7 +218,7 @@ def test_leaving_while_work_is_under_way() -> None:
 
 
 def test_compiled_functions_that_call_each_other() -> None:
-    """Each of two threads traces one of them, and needs the other one for it."""
+    """Each of two threads traces one of them, and needs the other function for it."""
     meeting = threading.Barrier(2)
 
     @mx.compile
@@ -239,7 +239,7 @@ def test_compiled_functions_that_call_each_other() -> None:
 
 
 def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
-    """`y` may be computed in the memory of `x`, but two threads compute it."""
+    """`y` could be computed in the memory of `x`, but two threads compute it."""
     for attempt in range(30):
         x = mx.full((1 << 21,), 1.0) * 1.0
         mx.eval(x)
@@ -262,7 +262,7 @@ def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
 def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(
     deciding: Any, name: str, operations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once it is decided that `x` ends, the other thread is sent on to use it."""
+    """When it is decided that `x` ends, the other thread is allowed to continue and use it."""
     plain_ended, plain_plan_of = getattr(deciding, name), evaluate.plan_of
     decided, planned, overwritten = threading.Event(), threading.Event(), threading.Event()
 
@@ -337,8 +337,9 @@ def test_any_thread_may_use_any_stream() -> None:
 
 
 def test_blocks_of_memory_are_handed_out_once() -> None:
-    """Blocks are taken and given back without a lock, while others clear the cache: every byte is accounted for."""
-    gc.collect()  # what earlier tests left behind
+    """Blocks are taken and freed without a lock, while other threads clear the cache: no block is lost or used
+    twice."""
+    gc.collect()  # objects of earlier tests
     mx.clear_cache()
     active = mx.get_active_memory()
 

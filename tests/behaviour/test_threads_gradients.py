@@ -1,4 +1,4 @@
-"""Other threads evaluate, compile and differentiate what a thread is about to differentiate."""
+"""Other threads evaluate, compile and differentiate what a thread is going to differentiate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.graph import tracing
 
 
 def elsewhere(work: Callable[[], Any]) -> Any:
-    """The result of a function that another thread runs."""
+    """The result of a function, run on another thread."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
@@ -85,7 +85,7 @@ def test_gradients(name: str) -> None:
 
 
 def test_memory_that_the_gradient_needs_is_not_given_away() -> None:
-    """Another thread evaluates what is made of y, to which nothing else refers."""
+    """Another thread evaluates a function of y, to which nothing else refers."""
     x = mx.array(np.linspace(0, 1, 5000, dtype=np.float32))
 
     def function(x: mx.array) -> mx.array:

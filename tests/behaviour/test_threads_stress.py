@@ -1,6 +1,6 @@
 """Many threads run random programs at once; every result has the bits that it has on one thread.
 
-A few seconds of it are part of every run of the tests; ``WEFT_STRESS_SECONDS`` asks for more.
+Each run of the tests does this for a few seconds; ``WEFT_STRESS_SECONDS`` sets another duration.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ KINDS: list[Callable[[random.Random], Any]] = [
 
 
 def result_of(kind: Callable[[random.Random], Any], seed: int, how: random.Random) -> list[Any]:
-    """The bits of a program; ``how`` they are asked for makes no difference."""
+    """The bits of a program; ``how`` chooses the way in which they are read, which must not matter."""
     result = leaves(kind(random.Random(f"{kind.__name__} {seed}")))
     choice = how.random()
     if choice < 0.3:
@@ -224,7 +224,7 @@ class Stress:
             how.choice([*chores, mx.clear_streams])()
 
     def _evaluate_shared(self, how: random.Random) -> None:
-        """Several threads evaluate the same nodes, which are made of what nobody else holds."""
+        """Several threads evaluate the same nodes, whose inputs nothing else refers to."""
         shared = list(self.shared)
         if len(shared) < 3:
             x = mx.full((how.randint(1, 50_000),), 2.0) * 1.0
@@ -252,7 +252,7 @@ def _quick_switches() -> Iterator[None]:
 
 @pytest.fixture
 def _shown_if_stuck() -> Iterator[None]:
-    """Where every thread stands, should they wait for each other."""
+    """Print the stacks of all threads if they do not end."""
     yield
     faulthandler.cancel_dump_traceback_later()
 

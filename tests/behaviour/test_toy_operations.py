@@ -1,4 +1,4 @@
-"""Operations of somebody else: one definition and, for a routine, one step are all that every transformation needs."""
+"""Operations defined outside of Weft: one definition and, for a routine, one step make all transformations work."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_rows_of_every_kind(shape: tuple[int, ...]) -> None:
 
 
 def test_a_result_that_is_read_later() -> None:
-    """What it is computed from is not overwritten when only another result was evaluated."""
+    """Its inputs are not overwritten while only another result was evaluated."""
     x = numbers(60, 8) + 0
     expected = reference(x)
     sums, turned = squares(x)
@@ -100,7 +100,7 @@ def test_what_is_drawn_of_results_that_are_there() -> None:
 
 
 def test_inputs_of_several_results_give_their_memory_away() -> None:
-    """Unless a result that was not asked for may need them: then all results are there."""
+    """Unless a result that was not evaluated may still need them; evaluating it computes all results."""
     expected = reference(numbers(60, 8))
     for late in (False, True):
         x = numbers(60, 8) + 0
@@ -118,7 +118,7 @@ def test_inputs_of_several_results_give_their_memory_away() -> None:
 
 
 def around(x: mx.array) -> tuple[mx.array, mx.array]:
-    """Fused kernels before and behind the routine, and both results used twice."""
+    """Fused kernels before and after the routine, and both results used twice."""
     sums, turned = squares(x[1:] + 1)
     return sums * 2, turned[..., ::-1] - sums[..., None].astype(mx.float64) + turned
 
@@ -183,7 +183,7 @@ def test_mapped_gradients() -> None:
 
 
 def test_results_cross_streams() -> None:
-    """One result is for another stream, the other one is not."""
+    """One result is used on another stream, the other one is not."""
     first, second = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
     x = numbers(6, 8)
     with mx.stream(first):

@@ -35,7 +35,7 @@ def test_three_axes(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_routine_reads_a_broadcast_of_what_no_strides_describe(compiled: bool, rng: np.random.Generator) -> None:
-    """The copy that is made holds what is broadcast; a sort reads rows that all lie in memory."""
+    """The copy has the elements before the broadcast; a sort needs rows that are completely in memory."""
     x = rng.normal(size=(8, 3, 2))
     flat = np.moveaxis(x, 0, 1).reshape(3, 16)
 

@@ -1,4 +1,4 @@
-"""`vmap`: axes, trees of axes, nesting, what is not mapped, and that it equals a loop."""
+"""`vmap`: axes, trees of axes, nesting, arguments that are not mapped, and that it equals a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batching rules of single operations, and those that find out that a result does not depend on the mapped axis."""
+"""Batching rules of single operations, and rules that find that a result does not depend on the mapped axis."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.toy_operations import numbers, squares
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_a_stack_of_left_matrices_is_one_product(axis: int) -> None:
-    """All rows of the stack times the matrix that they have in common: one product without a stack, and the same bits
-    as one after the other."""
+    """All rows of the stack times the common matrix: one product without a stack, with the same bits as separate
+    products."""
     stack, right = numbers(3, 4, 5), numbers(*{0: (5, 2), 1: (5, 2), 2: (4, 2)}[axis])
     mapped = mx.vmap(mx.matmul, in_axes=(axis, None))
     rows = np.moveaxis(np.array(stack), axis, 0)
@@ -24,7 +24,7 @@ def test_a_stack_of_left_matrices_is_one_product(axis: int) -> None:
 
 
 def test_what_is_made_of_a_result_without_an_axis() -> None:
-    """It is made of what the rule returned, not of the placeholder of the example."""
+    """It is computed from what the rule returned, not from the placeholder of the example."""
 
     @mx.custom_function
     def f(x: mx.array) -> mx.array:

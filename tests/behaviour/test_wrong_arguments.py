@@ -1,7 +1,8 @@
-"""Every public function with unfit arguments: it takes them, or says at once and in its own name what is wrong.
+"""Every public function with invalid arguments: it accepts them, or raises at once an error that names the function and
+what is wrong.
 
-Nothing here lists functions: their own examples say how they are called, and each argument of such a call is replaced
-by members of `UNFIT`. A new function is covered as soon as its docstring has an example.
+No functions are listed here: their own examples show how they are called, and each argument of such a call is replaced
+by members of `UNFIT`. A new function is tested as soon as its docstring has an example.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ HUGE = 10**400
 
 
 class Thing:
-    """An object that Weft knows nothing of."""
+    """An object of a class that Weft does not know."""
 
 
 UNFIT: list[Any] = [
@@ -35,7 +36,7 @@ UNFIT: list[Any] = [
 ]  # fmt: skip
 
 SAMPLED = 6
-"""Each function meets so many of them in a run of the gate, others for each seed."""
+"""Each function gets this many of them in a run of the gate; the seed draws which."""
 
 NUMBERS = [(0, np.int32(0)), (1, np.int64(1)), (2, np.int8(2)), (3, np.int64(3)), (0.5, np.float32(0.5))]
 
@@ -51,13 +52,13 @@ LEFT_OUT = {
     "mx.StreamContext": "users write mx.stream(s)",
     "mx.ThreadLocalStream": "users write mx.new_thread_local_stream(device)",
 }
-"""What users do not call although they could."""
+"""Callables that users do not call."""
 
 KNOWN: dict[tuple[str, str], str] = {}
 """Arguments whose errors are not clear yet."""
 
 PYTHON_ONLY = {("mx.compile", "inputs"): "a constant is a number of Python's; the error says how to get one"}
-"""Arguments that refuse numbers of NumPy's."""
+"""Arguments that do not accept NumPy's numbers."""
 
 FUNCTIONS = {name: one for name, one in public_functions().items() if name not in LEFT_OUT}
 
@@ -95,12 +96,12 @@ def with_argument(function: Callable[..., Any], example: Example, name: str, val
 
 
 def is_array(parameter: inspect.Parameter) -> bool:
-    """Whether a number is as right as an array, so that nothing can be wrong with it later."""
+    """Whether a number is as valid as an array, so that no later error is possible."""
     return parameter.annotation in ("Array", "mx.array") or parameter.name in ("a", "b")
 
 
 def outcome(function: Callable[..., Any], example: Example, parameter: inspect.Parameter, value: Any) -> Any:
-    """What the call gives, computed; also what its result gives, if the example calls that."""
+    """The computed result of the call, or of a call of the result if the example has one."""
     args, kwargs = with_argument(function, example, parameter.name, value)
     result = function(*args, **kwargs)
     if example.then and callable(result):
@@ -112,7 +113,7 @@ def outcome(function: Callable[..., Any], example: Example, parameter: inspect.P
 
 
 def complaint(name: str, parameter: inspect.Parameter, value: Any, error: Exception) -> str:
-    """What is wrong with an error; nothing if it is clear."""
+    """What is wrong with an error, or "" if it is clear."""
     if any(frame.filename == "<example>" for frame in traceback.extract_tb(error.__traceback__)):
         return ""  # a function of the example raised it
     short = name.rpartition(".")[2]
@@ -122,7 +123,7 @@ def complaint(name: str, parameter: inspect.Parameter, value: Any, error: Except
     if isinstance(error, (TypeError, ValueError, IndexError)) and (is_named or is_flag):
         return ""
     if isinstance(error, FileNotFoundError) or "required positional argument" in str(error):
-        return ""  # as Python says it, of a file or of a function of the example
+        return ""  # Python's own error, for a file or a function of the example
     shown = type(value).__name__ if isinstance(value, int) else repr(value)
     return f"{parameter.name}={shown}: {type(error).__name__}: {str(error)[:200]}"
 
@@ -155,7 +156,7 @@ def test_unfit_arguments_are_taken_or_refused_in_the_name_of_the_function(name: 
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal arrays but for their dtypes: a number of NumPy's that becomes an array brings its own."""
+    """Whether arrays are equal apart from their dtypes: an array made of a NumPy number has that number's dtype."""
     pairs = list(zip(leaves(left), leaves(right), strict=True))
     arrays = [(np.array(a), np.array(b)) for a, b in pairs if isinstance(a, mx.array)]
     return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in arrays)
@@ -184,7 +185,7 @@ def test_numbers_of_numpy_are_as_good_as_those_of_python(name: str, cases: Cases
 
 X = mx.array([1.0, 2.0])
 
-UNTYPED: Any = mx  # what mypy would refuse
+UNTYPED: Any = mx  # expressions that mypy would refuse
 
 TOO_LARGE: dict[str, tuple[Callable[[], Any], str]] = {
     "a sum": (lambda: X + HUGE, r"\[add\] b: the integer 1000.* beyond all floating numbers; use mx\.inf"),
@@ -249,7 +250,7 @@ def test_ints_rounded_to_more_digits_than_they_have() -> None:
 
 
 def test_a_checked_function_is_called_by_its_name() -> None:
-    """Checks below the public functions find out which of them was called."""
+    """Checks called by public functions find the name of the public function."""
     for call, name in (
         (lambda: UNTYPED.array(X).sum(stream=3), "sum"),
         (lambda: X.reshape(2, 1, stream=3), "reshape"),
