@@ -106,7 +106,8 @@ def to_bytes(parts: Unsealed, target: Target) -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    """A description of code, made of lists, texts, numbers and None alone."""
+    """A description of code, with every list, text and number converted to the plain type, so that it can be
+    marshalled."""
     if isinstance(value, (list, tuple)):
         return [*map(_plain, value)]
     for kind in (bool, int, str):

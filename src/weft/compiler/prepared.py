@@ -101,7 +101,7 @@ class Prepared:
         return self._results(found)
 
     def short_run(self) -> ShortRun | None:
-        """A shorter way than `run` on the stream that is current now; None if there is none."""
+        """A shorter way than `run`, for the stream that is current at this call; None if there is none."""
         return short_run(self._plan, self._constants, self._sources, self._layouts, self._avals[0][1])
 
     def values(self, arrays: Sequence[Any]) -> list[View] | None:

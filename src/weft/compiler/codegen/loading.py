@@ -35,12 +35,12 @@ _PLANNING_SOURCES = ("compiler/", "graph/", "runtime/")
 _IMAGE, _OBJECT = b"I", b"O"
 
 State = tuple[str, int, int]
-"""The path of a file, its size and its time."""
+"""The path of a file, its size, and the time of its last change."""
 
 
 def _files(names: set[str]) -> list[str]:
-    """Paths of the named files and of all Python files in the named folders, whose names end with a slash; none if a
-    folder cannot be listed."""
+    """Paths of the named files, and of all Python files in the named folders (names that end with a slash). The list is
+    empty if a folder cannot be listed."""
     outermost = [f"{_PACKAGE}/{name}" for name in names if not name.startswith((*(names - {name}),))]
     found = [name for name in outermost if name.endswith(".py")]
     folders = [name for name in outermost if name.endswith("/")]

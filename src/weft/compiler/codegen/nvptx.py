@@ -40,7 +40,7 @@ def _new_compiler(architecture: str) -> ThreadCompiler:
 
 
 _FEATURES = {"sm_90": "+ptx81"}
-"""The version of PTX, where the first one that has the architecture lacks instructions that kernels use."""
+"""The version of PTX for architectures whose first version lacks instructions that kernels use."""
 
 _WAITS = re.compile(r"^ *(?:declare|call) void @llvm\.nvvm\.griddepcontrol\..*$", re.MULTILINE)
 _FIRST_THAT_WAITS = 90

@@ -101,7 +101,8 @@ class Product(NamedTuple):
 
 
 Tiled = tuple[Callable[[], int], list[int], tuple[int, int]]
-"""What gives the address of a step, which may have to be made; its numbers; rows and columns of its tiles."""
+"""A function that returns the address of a step's code, which it may have to compile first; the step's numbers; and the
+rows and columns of its tiles."""
 
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:

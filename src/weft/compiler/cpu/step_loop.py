@@ -196,7 +196,7 @@ def runtime_functions() -> dict[str, int]:
     """Addresses of the pool and of the loop over steps."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     constants = {name: str(number) for name, number in pool.CONSTANTS.items()}
-    words = {"PAUSE_DECLARATION": declaration, **constants, "PAUSE": pause}  # the last is a part of others
+    words = {"PAUSE_DECLARATION": declaration, **constants, "PAUSE": pause}  # last, because it is a part of other words
 
     def generate() -> str:
         text = (pool.FUNCTIONS + _LOOP).replace("ORDER_FIELDS", _ORDER_FIELDS)

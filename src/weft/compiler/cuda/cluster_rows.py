@@ -1,7 +1,8 @@
-"""Kernels whose rows are done by a cluster of blocks each. They are long rows whose chunks are shared by the blocks:
-what a chunk comes to is sent to all of them.
+"""Kernels in which each row is done by a cluster of blocks. The blocks divide the chunks of a long row, and the total
+of each chunk is sent to all blocks.
 
-A cluster does one row. So nothing that a block sends can come where another one still reads the totals of a row before.
+A cluster does only one row, so totals that a block sends never overwrite totals of an earlier row that others still
+read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from weft.dtypes import Dtype
 
 
 class ClusterRowsWriter(LongRowsWriter):
-    """Each pass that folds has a barrier of its own, which counts the totals of all chunks."""
+    """The writer of such kernels. Each pass that folds has its own barrier, which counts the totals of all chunks."""
 
     def _begin_threads(self) -> None:
         super()._begin_threads()
@@ -50,16 +51,16 @@ class ClusterRowsWriter(LongRowsWriter):
         self.messages.wait(self.barrier)
 
     def _end_totals(self) -> None:
-        """Nobody writes to the memory of these totals again."""
+        """Do nothing: the memory of these totals is not written again."""
 
     def _wait_for_reads(self) -> None:
-        """What a row has one of is not stored in memory that is loaded (`CudaSchedule.reads_first`)."""
+        """Do nothing: values that a row has only one of never overwrite loaded memory (`CudaSchedule.reads_first`)."""
 
     def _bytes_of_total(self, dtype: Dtype) -> int:
         return message_bytes(dtype)
 
     def _put(self, parts: Sequence[Value], pointers: Sequence[str], chunk: str) -> None:
-        """Send the total of a chunk to each block: each by another thread."""
+        """Send the total of a chunk to all blocks, to each one from another thread."""
         e = self.e
         with e.when(e.assign(f"icmp slt i64 {self.team.number}, {self.schedule.cluster}")):
             block = e.assign(f"trunc i64 {self.team.number} to i32")

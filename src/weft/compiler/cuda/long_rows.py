@@ -96,16 +96,17 @@ class LongRowsWriter(SavingWriter):
             self._end_totals()
 
     def _begin_totals(self, chunks: str, states: Sequence[Accumulator]) -> None:
-        """What a thread does before the totals of a pass are put anywhere."""
+        """Prepare for the totals of a pass, before any of them is stored."""
 
     def _wait_for_totals(self) -> None:
-        """Wait until those of all chunks are in shared memory."""
+        """Wait until the totals of all chunks are in shared memory."""
         self._synchronize()
 
     def _end_totals(self) -> None:
-        """What a thread does when it has read them. Those of other passes have memory of their own."""
+        """Release the memory of the totals, after this thread has read them. Each pass has its own memory for
+        totals."""
         if self.folds_once:
-            self._synchronize()  # before those of the next row are written
+            self._synchronize()  # before totals of the next row are written
 
     @contextmanager
     def _chunks(self, count: str) -> Iterator[str]:
@@ -210,7 +211,7 @@ class LongRowsWriter(SavingWriter):
             super()._store(position, instruction)
 
     def _wait_for_reads(self) -> None:
-        """Wait until no thread of the row is at a load that came before."""
+        """Wait until all threads of the row have executed the loads before this place."""
         if self.read_since:
             self._synchronize()
 

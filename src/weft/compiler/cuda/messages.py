@@ -1,8 +1,8 @@
 """Messages between the blocks of a cluster: numbers that one block writes to the shared memory of another one.
 
-A barrier of a cluster makes all that its threads wrote visible to all others, which takes microseconds. A message makes
-only itself visible: a barrier in the shared memory of the block that gets it (an *mbarrier* of PTX) counts the bytes
-that have come.
+A barrier of the cluster makes everything that its threads wrote visible to all others, which takes microseconds. With
+messages, only the numbers sent become visible: a barrier in the shared memory of the block that receives them (an
+*mbarrier* of PTX) counts the bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ BARRIERS = "@weft.barriers"
 BARRIER_BYTES = 8
 
 _SEND = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes"
-"""LLVM has no name for it."""
+"""The PTX instruction. LLVM has no intrinsic for it."""
 
 
 class Messages:
-    """So many barriers in each block of a cluster. Each is used once."""
+    """Messages with ``count`` barriers in each block of a cluster. Each barrier is used once."""
 
     def __init__(self, e: Emitter, count: int) -> None:
         self.e, self.count = e, count
@@ -32,7 +32,7 @@ class Messages:
         )
 
     def begin(self, leads: str) -> None:
-        """The thread of a block that ``leads`` it makes the barriers."""
+        """Let one thread of the block (where ``leads`` is true) initialise the block's barriers."""
         e = self.e
         with e.when(leads):
             for number in range(self.count):
@@ -42,18 +42,19 @@ class Messages:
         e.call("llvm.nvvm.barrier.cluster.arrive.relaxed.aligned", "void", [])
 
     def meet(self) -> None:
-        """Wait until all blocks of the cluster have made their barriers: nothing is sent before."""
+        """Wait until all blocks of the cluster have initialised their barriers. Nothing may be sent before."""
         self.e.call("llvm.nvvm.barrier.cluster.wait.aligned", "void", [])
 
     def expect(self, number: int, size: str) -> None:
-        """A barrier of this block is to wait for ``size`` bytes, of which some may have come. One thread says so."""
+        """Let a barrier of this block wait for ``size`` bytes, some of which may have arrived. One thread calls
+        this."""
         size = self.e.assign(f"trunc i64 {size} to i32")
         name = "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta"
         self.e.call(name, "i64", [("ptr addrspace(3)", self._barrier(number)), ("i32", size)])
 
     def send(self, value: Value, pointer: str, number: int, block: str) -> None:
-        """Write a value to the memory of a block, whose rank in the cluster is an ``i32``, where ``pointer`` points to
-        in this one. A barrier there counts its bytes."""
+        """Write a value to the shared memory of a block, given by its rank in the cluster as an ``i32``. The location
+        is that of ``pointer`` in this block. A barrier of the other block counts the bytes."""
         near = self.e.assign(f"addrspacecast ptr {pointer} to ptr addrspace(3)")
         target, barrier = self._of_block(near, block), self._of_block(self._barrier(number), block)
         type_, word = self._as_message(value)
@@ -64,7 +65,7 @@ class Messages:
         )
 
     def wait(self, number: int) -> None:
-        """Wait until all that a barrier of this block expects has come; it is seen."""
+        """Wait until all bytes that a barrier of this block expects have arrived and are visible."""
         e, waiting = self.e, self.e.slot("i1")
         e.store("i1", "true", waiting)
         arguments = [("ptr addrspace(3)", self._barrier(number)), ("i32", "0")]
@@ -73,14 +74,14 @@ class Messages:
             e.store("i1", e.assign(f"xor i1 {done}, true"), waiting)
 
     def read(self, pointer: str, dtype: Dtype) -> str:
-        """What was sent to this block."""
+        """Load a number that was sent to this block."""
         type_ = REGISTER_TYPES[dtype]
         if register_bytes(dtype) == message_bytes(dtype):
             return self.e.load(type_, pointer)
         return from_word(self.e, self.e.load("i32", pointer), type_)
 
     def _as_message(self, value: Value) -> tuple[str, str]:
-        """The type and the register of the bits that are sent."""
+        """The value as an integer that can be sent: its type and register."""
         type_ = REGISTER_TYPES[value.dtype]
         if type_ == "double":
             return "i64", self.e.assign(f"bitcast double {value.name} to i64")

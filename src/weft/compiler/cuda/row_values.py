@@ -78,7 +78,7 @@ def register_bytes(dtype: Dtype) -> int:
 
 
 def message_bytes(dtype: Dtype) -> int:
-    """Bytes of a message with a real number."""
+    """How many bytes a real number has in a message."""
     return max(4, register_bytes(dtype))
 
 

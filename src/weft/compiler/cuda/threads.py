@@ -139,14 +139,14 @@ class Team(Threads):
 
 
 def as_word(e: Emitter, name: str, type_: str) -> str:
-    """The bits of a register of at most 32 as ``i32``."""
+    """The bits of a register of at most 32 bits, as ``i32``."""
     if type_ == "float":
         return e.assign(f"bitcast float {name} to i32")
     return name if type_ == "i32" else e.assign(f"zext {type_} {name} to i32")
 
 
 def from_word(e: Emitter, word: str, type_: str) -> str:
-    """The register of a type that `as_word` made an ``i32`` of."""
+    """A register of type ``type_`` with the bits of a word; the inverse of `as_word`."""
     if type_ == "float":
         return e.assign(f"bitcast i32 {word} to float")
     return word if type_ == "i32" else e.assign(f"trunc i32 {word} to {type_}")

@@ -87,12 +87,12 @@ def _row(form: Form) -> EmittedFunction:
 
 
 def _are_flipped(form: Form) -> bool:
-    """Whether elements differ from their keys in the sign bit at most, and are sorted with vectors."""
+    """Whether elements are sorted with vectors and are equal to their keys, except perhaps for the sign bit."""
     return not form.carries and not form.mends and is_fast(form.size)
 
 
 def _leave_if_few(code: Code, form: Form) -> None:
-    """Sort a whole row of few integers from the input to the result."""
+    """If the whole sorted row is wanted and has few integers, sort it from the input to the result, and return."""
     e = code.e
     is_few = code.compare("ule", "%count", tiles.most_words(form.size))
     is_whole = code.compare("eq", code.subtract("%stop", "%start"), "%count")
@@ -113,7 +113,7 @@ def _narrows(form: Form) -> bool:
 
 
 def _leave_if_narrow(code: Code, form: Form, odd: str) -> None:
-    """If little of a long row was asked for, sort words around that alone."""
+    """If only a small part of a long sorted row is wanted, sort only the words around that part, and return."""
     e = code.e
     below, chosen = e.slot("i64"), e.slot("i64")
     width = code.subtract("%stop", "%start")

@@ -1,8 +1,8 @@
-"""Few elements of a sorted row: words far from them are left out before any are sorted.
+"""If only a small part of a sorted row is wanted, words that are far from that part are left out before sorting.
 
-A sample of the row says between which two words those that were asked for are, with a chance of more than 99 %. One
-pass over the row counts the words below and writes those between. (R. W. Floyd and R. L. Rivest, Expected time bounds
-for selection, 1975.)
+A sorted sample of the row gives two words between which the wanted ones are, with a probability of more than 99 %. One
+pass over the row counts the words below and writes the words between the two. (R. W. Floyd and R. L. Rivest, Expected
+time bounds for selection, 1975.)
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from weft.compiler.cpu.code import Code, EmittedFunction, read, write
 
 SAMPLE = 256
 DEVIATION = 24
-"""Three standard deviations of the position in the sorted sample, at most: that of the middle is half a root of 256."""
+"""At least three standard deviations of a position in the sorted sample: for the middle, one is ``sqrt(256) / 2``."""
 FEWEST = 1024
-"""In shorter rows this takes more time than it saves."""
+"""In shorter rows, leaving out words takes more time than it saves."""
 LARGEST_PART = 4
-"""It is done if at most the fourth part of a row was asked for."""
+"""Words are left out if at most one part in this many of a row is wanted."""
 
 
 def narrow(form: Form) -> EmittedFunction:
-    """Write words to ``%a`` that are likely to contain those from ``%start`` to ``%stop`` of the sorted row.
+    """Write words to ``%a`` that probably include those from ``%start`` to ``%stop`` of the sorted row.
 
-    Tell at ``%below`` how many words are below them, and at ``%chosen`` how many were written.
+    Store at ``%below`` how many words of the row are smaller, and at ``%chosen`` how many were written.
     """
     code = Code()
     e, word = code.e, f"i{8 * form.size}"
@@ -40,7 +40,7 @@ def narrow(form: Form) -> EmittedFunction:
         return e.assign(f"load {word}, ptr {code.moved(words, inside, word)}, align {form.size}")
 
     low = e.assign(f"select i1 {code.compare('sgt', first, 0)}, {word} {sampled(first)}, {word} 0")
-    high = e.assign(f"add {word} {sampled(last)}, 1")  # words that equal the sampled one are chosen
+    high = e.assign(f"add {word} {sampled(last)}, 1")  # include the words that are equal to the sampled one
     end = e.assign(f"and i1 {code.compare('slt', last, SAMPLE)}, {e.assign(f'icmp ne {word} {high}, 0')}")
     e.emit(
         f"call void @choose_words(ptr %from, i64 0, i64 %count, ptr %a, ptr %odd, i64 0, {word} {low}, {word} {high}, "

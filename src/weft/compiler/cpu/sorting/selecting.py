@@ -75,7 +75,7 @@ class _RowBlock:
         return code.moved(self.counts, code.add(code.multiply(block, RECORD), position), "i64")
 
     selected: Value
-    """The element at which the row is parted."""
+    """The element that separates the groups."""
     repeats = False
     """Whether all elements of the second group are the selected one."""
 
@@ -170,7 +170,8 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     stops = [code.add(code.integer(end), count) for end, count in zip(ends, counts, strict=True)]
 
     def put(result: Value, lanes: Value, group: int) -> None:
-        """Whole vectors take less time to store than chosen lanes; what is behind the group is written afterwards."""
+        """Store the lanes of a group. A whole vector takes less time to store than some of its lanes, so it is stored
+        where it fits: elements after the group's end so far are overwritten later."""
         index, found = code.integer(ends[group]), lane_count(code, v.L, lanes)
         moved = v.together(result, lanes)
         fits = code.compare("sle", code.add(index, v.width), stops[group])
@@ -188,7 +189,7 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
         put(result, groups[0], 0)
         put(result, groups[2], 2)
         if not block.repeats:
-            with e.when(v.L.any_lane(groups[1])):  # the second group is mostly empty
+            with e.when(v.L.any_lane(groups[1])):  # in most vectors there are none
                 put(result, groups[1], 1)
 
     v.each(block.count, write_vector)

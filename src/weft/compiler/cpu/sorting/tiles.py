@@ -39,8 +39,8 @@ def functions(form: Form) -> list[EmittedFunction]:
 def _few(size: int) -> EmittedFunction:
     """Sort at most as many words as the largest tile holds.
 
-    Where words are integers, bits of ``%flip`` are changed before and changed back afterwards: elements whose keys
-    differ from them in these bits are read and written without a step in between.
+    If words are integers, the bits of ``%flip`` are inverted before sorting and again afterwards. So elements that
+    differ from their keys only in these bits need not be converted to keys and back in steps of their own.
     """
     code = Code()
     v = Vectors(code, size)
@@ -56,7 +56,7 @@ def _parameters(size: int) -> str:
 
 
 def most_words(size: int) -> int:
-    """How many words of ``size`` bytes ``sort_few`` sorts."""
+    """How many words of ``size`` bytes ``sort_few`` can sort at most."""
     return tiles_of(size)[-1] * vector_bytes(size) // size
 
 

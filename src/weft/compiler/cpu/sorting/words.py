@@ -46,8 +46,8 @@ def _addresses(form: Form) -> dict[str, int]:
 def generate(form: Form, depth: int | None = None) -> str:
     """The LLVM IR of ``sort_words``, ``sort_few`` and the functions that they call.
 
-    It depends on the sizes of words and keys, and on whether these are keys of float64.
-    Words are parted at most ``depth`` times; None stands for a limit that grows with their count.
+    It depends on the sizes of words and keys, and on whether the keys are those of float64. Words are parted at most
+    ``depth`` times; None stands for a limit that grows with their count.
     """
     if is_fast(form.size):
         functions = [by_digits(form, "by_digits"), *partition.functions(form, depth)]
@@ -90,10 +90,10 @@ def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
 
 
 def by_counting(form: Form, name: str, window: str) -> EmittedFunction:
-    """Write the range of the sorted bytes that is wanted.
+    """Write the wanted range of the sorted bytes.
 
-    Neighbouring bytes are counted in different tables: in one table, counting equal bytes would wait for the count
-    before.
+    Neighbouring bytes are counted in different tables. In a single table, counting a byte that is equal to its
+    neighbour would have to wait until the neighbour is counted.
     """
     code = Code()
     e = code.e
