@@ -52,7 +52,9 @@ CALLED += [name for name in NAMES if name.kind == "class" and name.module.split(
 def found(name: Name) -> Any:
     """The object that Weft has under a name; None if there is none (or if it is None)."""
     place: Any = mx.array if name.module == "array" else operator.attrgetter(name.module)(weft)
-    return inspect.getattr_static(place, name.name, None) if place is not None else None
+    if place is None or inspect.ismodule(place):
+        return getattr(place, name.name, None)  # a module may import it first
+    return inspect.getattr_static(place, name.name, None)
 
 
 def test_every_name_exists_or_is_known_to_be_missing() -> None:

@@ -41,7 +41,8 @@ def functions() -> dict[str, Callable[..., Any]]:
     found: dict[Any, tuple[str, Any]] = {}
     for prefix, namespace in NAMESPACES.items():
         for name in dir(namespace):
-            value = inspect.getattr_static(namespace, name)
+            # A module may import a name when it is asked for.
+            value = (getattr if inspect.ismodule(namespace) else inspect.getattr_static)(namespace, name)
             if not name.startswith("_") and takes_stream(value) and name not in NO_OPERATIONS:
                 found.setdefault(inspect.unwrap(value), (prefix + value.__name__, value))
     return dict(found.values())

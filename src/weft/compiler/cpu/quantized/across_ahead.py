@@ -23,7 +23,7 @@ MOST_LINES = 16
 """How many lines are transposed at most for what is decoded together."""
 
 
-class Rows(NamedTuple):
+class WeightRows(NamedTuple):
     """Rows of a matrix, as registers: the addresses of the first one's words, scales and biases; how many words and
     groups a row has, and the logarithm of the terms of a group; and how many rows there are."""
 
@@ -57,7 +57,7 @@ class AcrossAhead(Across):
     rows, those that follow them in memory are prefetched: they are probably next.
     """
 
-    def __init__(self, coding: VectorCoding, vectors: int, w: Integers, rows: Rows) -> None:
+    def __init__(self, coding: VectorCoding, vectors: int, w: Integers, rows: WeightRows) -> None:
         super().__init__(coding, vectors, w)
         self.rows, self.span = rows, coding.lanes
         self._count = vectors * self.span

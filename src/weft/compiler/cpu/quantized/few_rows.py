@@ -18,7 +18,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.across import Across, keeping
-from weft.compiler.cpu.quantized.across_ahead import AcrossAhead, Rows, reads_ahead
+from weft.compiler.cpu.quantized.across_ahead import AcrossAhead, WeightRows, reads_ahead
 from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import (
     COLUMNS,
@@ -100,7 +100,7 @@ class _QuantizedRowsKernel(Integers):
         coding, vectors = self.coding, self.strip.vectors
         if not self.strip.ahead:
             return Across(coding, vectors, self)
-        rows = Rows("%words", "%scales", "%biases", "%per_row", "%groups", "%shift", "%columns")
+        rows = WeightRows("%words", "%scales", "%biases", "%per_row", "%groups", "%shift", "%columns")
         return AcrossAhead(coding, vectors, self, rows)
 
     def function(self) -> EmittedFunction:
