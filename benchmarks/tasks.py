@@ -157,12 +157,20 @@ def quantized(rows: int, size: int, mode: str, bits: int) -> Task:
     return Task(f"quantized-{mode}{bits}-{rows}", title, "quantized_product", arguments, budget=budget)
 
 
-def decoding(layers: int, width: int, heads: int, half: bool) -> Task:
-    """Generating one token with a GPT, with a cache of keys and values that is updated in place."""
-    kind = "bfloat16" if half else "float32"
-    arguments = {"half": half, "layers": layers, "width": width, "heads": heads, "context": 256, "batch": 1}
+def decoding(layers: int, width: int, heads: int, kind: str) -> Task:
+    """Generating one token with a GPT, with a cache of keys and values that is updated in place. A model of 4 bits is
+    one of bfloat16 whose layers are quantised."""
+    half, bits = kind != "float32", 4 if kind == "4 bits" else 0
+    sizes = {"layers": layers, "width": width, "heads": heads, "context": 256, "batch": 1}
+    budget = (Limit(peer="mlx"),) if bits else FASTEST
     title = f"decoding a token, {layers} layers of width {width}, {kind}"
-    return Task(f"decode-{width}-{kind}", title, "decode", arguments, budget=FASTEST)
+    return Task(
+        f"decode-{width}-{kind.replace(' ', '-')}",
+        title,
+        "decode",
+        sizes | {"half": half, "bits": bits},
+        budget=budget,
+    )
 
 
 def attention(
@@ -353,7 +361,7 @@ TASKS = (
     Task("loop", f"the same in a Python loop, {PAIRS} rows", "loop_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
     Task("step-64", "training step of an MLP, batch 64", "train", MLP, budget=FASTEST),
     Task("step-1024", "training step of an MLP, batch 1024", "train", LARGE_MLP, budget=FASTEST),
-    *[decoding(*sizes, half) for sizes in ((4, 256, 4), (12, 768, 12)) for half in (False, True)],
+    *[decoding(*sizes, kind) for sizes in ((4, 256, 4), (12, 768, 12)) for kind in ("float32", "bfloat16", "4 bits")],
     *attention("512", "4x8x512x64", 512, 512, (4, 8, 64)),
     *attention("512-causal", "4x8x512x64, causal", 512, 512, (4, 8, 64), "causal"),
     *attention("cache", "1x32x1x128 with a cache of 8192", 1, 8192, (1, 32, 128)),
