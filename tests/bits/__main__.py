@@ -1,7 +1,8 @@
-"""Compares the bits of programs with the digests on file: ``python -m tests.bits``; names follow, or it is all of them.
+"""Compares the bits of the results of programs with the digests on file: ``python -m tests.bits [name ...]``; without
+names, of all programs.
 
-``--part 2/8`` compares the second, tenth, ... of them. ``--write`` keeps what this machine gives. That is right where a
-program is new, or where its results change on purpose.
+``--part 2/8`` compares the second, tenth, ... program. ``--write`` replaces the digests on file by those of this
+machine, as is right when a program is new, or when its results change on purpose.
 """
 
 from __future__ import annotations

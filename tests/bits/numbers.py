@@ -1,4 +1,4 @@
-"""Numbers for the programs whose bits are kept: the same with every NumPy, whose generators may change."""
+"""Numbers for the programs whose digests are on file: the same with every NumPy, whose generators may change."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ Shape = Sequence[int] | int
 
 
 class Numbers:
-    """What rows of the operation table ask of a generator, from Python's, whose ``random`` never changes."""
+    """The methods of a generator that rows of the operation table use. They draw from Python's ``random``, whose
+    numbers never change."""
 
     def __init__(self, seed: str) -> None:
         self._generator = random.Random(seed)
 
     def random(self, shape: Shape = ()) -> np.ndarray:
-        """From 0 to below 1."""
+        """Numbers from 0 to below 1."""
         size = int(np.prod(shape))
         return np.array([self._generator.random() for _ in range(size)], dtype=np.float64).reshape(shape)
 

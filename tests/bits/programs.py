@@ -32,7 +32,7 @@ def row_program(row: Row, dtype: str) -> list[mx.array]:
 
 
 def edges_of(dtype: str) -> np.ndarray:
-    """Numbers for which instructions of processors differ: what does not fit in integers, divisors of zero, NaN."""
+    """Numbers for which instructions of processors differ: too large for integers, divisors of zero, NaN."""
     target = numpy_dtype(dtype)
     if target.kind == "b":
         return np.array([False, True])
@@ -45,14 +45,14 @@ def edges_of(dtype: str) -> np.ndarray:
 
 
 def edges(row: Row, dtype: str) -> list[mx.array]:
-    """An elementwise operation at all combinations of such numbers."""
+    """The results of an elementwise operation for all combinations of the numbers of `edges_of`."""
     combinations = list(itertools.product(*[edges_of(domain.dtype or dtype) for domain in row.domains]))
     columns = [np.array([x[n] for x in combinations]) for n in range(len(row.domains))]
     return flat(row.function(mx, *[to_array(x) for x in columns]))
 
 
 def converted(dtype: str) -> list[mx.array]:
-    """Such numbers in every dtype."""
+    """The numbers of `edges_of`, converted to every dtype."""
     x = to_array(edges_of(dtype))
     return [x.astype(getattr(mx, name)) for name in (*FLOATS, *INTEGERS, *BOOLEAN)]
 
@@ -108,7 +108,7 @@ def scattered(dtype: str) -> list[mx.array]:
 
 
 def repeated(rows: int, columns: int, dtype: str) -> mx.array:
-    """Elements many of which are equal, among them zeros of both signs."""
+    """Numbers many of which are equal, among them zeros of both signs."""
     return mx.round(drawn(f"ordered {rows} {columns}", rows, columns, spread=3) * 40).astype(getattr(mx, dtype)) / 40
 
 
@@ -124,7 +124,7 @@ def parted(rows: int, columns: int, dtype: str) -> list[mx.array]:
 
 
 def small_matrices(count: int, rows: int, dtype: str) -> list[mx.array]:
-    """Alone or in a stack; some rows are exchanged, and one matrix is singular."""
+    """Linear algebra of single matrices and of stacks; some rows are exchanged, and one matrix is singular."""
     a, b = drawn(f"matrices {rows}", count, rows, rows, dtype=dtype), drawn("right sides", count, rows, 3, dtype=dtype)
     a = mx.where(mx.arange(count)[:, None, None] == 7, mx.ones_like(a), a)
     square = a @ mx.swapaxes(a, -1, -2) + 32 * mx.eye(rows, dtype=a.dtype)
@@ -135,7 +135,7 @@ def small_matrices(count: int, rows: int, dtype: str) -> list[mx.array]:
 
 
 def stepped(shape: tuple[int, ...], dtype: str) -> list[mx.array]:
-    """Many steps of a reaction, whose kernel is cut into pieces."""
+    """Many steps of a reaction; the code of the kernel is cut into several functions."""
     u, v = drawn("u", *shape, dtype=dtype, spread=1) * 0.1, drawn("v", shape[-1], dtype=dtype, spread=1) * 0.1
     feed = mx.exp(v)
     for _ in range(20):
@@ -160,7 +160,7 @@ def random_numbers() -> list[mx.array]:
 
 
 def training(steps: int) -> list[mx.array]:
-    """A perceptron after some steps of Adam."""
+    """The parameters of a perceptron after some steps of Adam."""
     sizes = (20, 33, 5)
     model = nn.Sequential(nn.Linear(sizes[0], sizes[1]), nn.GELU(), nn.Linear(sizes[1], sizes[2]))
     model.load_weights([(name, drawn(name, *x.shape, spread=1) * 0.3) for name, x in tree_flatten(model.parameters())])
@@ -173,7 +173,7 @@ def training(steps: int) -> list[mx.array]:
 
 
 def transforms(length: int, axis: int) -> list[mx.array]:
-    """Of rows of every kind of length, and of columns."""
+    """Fourier transforms of rows of a length, or of columns."""
     rows = 1 if length > 50_000 else 3 if length > 100 else 21
     shape = (length, rows) if axis == 0 else (rows, length)
     x = drawn("real parts", *shape) + 1j * drawn("imaginary parts", *shape)
@@ -182,7 +182,7 @@ def transforms(length: int, axis: int) -> list[mx.array]:
 
 
 def kernels() -> dict[str, Program]:
-    """Long and short rows, folded along every axis; what whole models are made of."""
+    """Long and short rows, folded along every axis; and operations of whole models."""
     found: dict[str, Program] = {"random": random_numbers, "training": partial(training, 3)}
     for dtype in FLOATS:
         for shape, axis in [((300_001,), None), ((3, 70_000), 1), ((70_000, 3), 0), ((40, 70), 0), ((5, 9, 33), 1)]:
@@ -241,7 +241,7 @@ PROGRAMS: dict[str, Program] = (
 
 
 def digest_of(name: str) -> str:
-    """Of the dtypes, shapes and elements of what a program gives; all NaN are alike."""
+    """A digest of the dtypes, shapes and elements of the results of a program; all NaN are alike."""
     digest = hashlib.sha256()
     for x in PROGRAMS[name]():
         array = to_numpy(x)

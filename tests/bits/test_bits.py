@@ -1,4 +1,4 @@
-"""Results have the same bits on every processor and for every number of threads; digests of them are kept here."""
+"""Results have the same bits on every processor and for every number of threads: their digests are in a file here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_bits(cases: Cases) -> None:
 
 
 def compare(cases: Cases, count: int, **environment: str) -> None:
-    """Compare in another process, with the code that users run: LLVM optimises it."""
+    """Compare in another process, whose code LLVM optimises as it does for users."""
     names = list(cases.some(count, sorted(PROGRAMS)))
     command = [sys.executable, "-m", "tests.bits", *names]
     variables = os.environ | {"WEFT_QUICK_CODE": ""} | environment
@@ -43,7 +43,7 @@ def test_other_numbers_of_threads(cases: Cases) -> None:
 
 
 def test_lesser_processors(cases: Cases) -> None:
-    """Code for a level of x86-64 below this processor's."""
+    """Code for a level of x86-64 below this processor's gives the same bits."""
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as processors:
         flags = processors.read()
     levels = [name for name, feature in (("x86-64-v2", "sse4_2"), ("x86-64-v3", "avx2")) if f" {feature}" in flags]
@@ -56,7 +56,7 @@ def test_lesser_processors(cases: Cases) -> None:
 
 @pytest.mark.parametrize("level", ["x86-64-v9", "\x1b[31m"])
 def test_a_processor_that_is_not_known(level: str) -> None:
-    """It is said, and code is generated for this one."""
+    """A warning says so, and code is generated for this processor."""
     code = "import weft.core as mx; print(mx.exp(mx.array(0.0)).item())"
     environment = os.environ | {"WEFT_CPU": level, "WEFT_DISK_CACHE": "0"}
     found = subprocess.run(

@@ -1,4 +1,4 @@
-"""Running a program written for MLX with Weft, and with MLX itself where it is installed."""
+"""Runs a program written for MLX with Weft, and with MLX itself where it is installed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ HERE = Path(__file__).parent
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported; it is not."""
+    """Whether a module can be imported; this does not import it."""
     return find_spec(module.partition(".")[0]) is not None and find_spec(module) is not None
 
 
 def has_file(package: str, file: str) -> bool:
-    """Whether a package that is not imported has a file."""
+    """Whether a package has a file; this does not import the package."""
     spec = find_spec(package)
     return spec is not None and any((Path(folder) / file).exists() for folder in spec.submodule_search_locations or ())
 
 
 def start(framework: str, program: str, *arguments: str) -> subprocess.Popen[str]:
-    """A process with a program of this folder."""
+    """Start a process that runs a program of this folder."""
     return subprocess.Popen(
         [*FRAMEWORKS[framework], str(HERE / program), *arguments],
         env=checks.child_environment(HF_HUB_OFFLINE="1", WEFT_CHECKS=""),  # as users run it, with nothing to load
@@ -37,8 +37,8 @@ def start(framework: str, program: str, *arguments: str) -> subprocess.Popen[str
 
 
 def run_with_both(program: str, *, folder: Path, last: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """What a program prints with each framework that is here; its first argument is a folder for each, then follow the
-    framework's ``last``."""
+    """What a program prints with each framework that is installed. Its arguments are a folder for each framework, and
+    then the framework's ``last``."""
     frameworks = [name for name in FRAMEWORKS if name == "weft" or is_installed("mlx.core")]
     for name in frameworks:
         (folder / name).mkdir()

@@ -1,4 +1,4 @@
-"""Small configurations for the model files of mlx-lm: common sizes, and what single files need otherwise."""
+"""Small configurations for the model files of mlx-lm: sizes that all share, and the exceptions of single files."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ SIZES: dict[str, Any] = {
     "vocab_size_per_layer_input": 128,
     "window_size": 8,
 }
-"""Small values for what many files call alike."""
+"""Small values for settings that have the same name in many files."""
 
 YARN = {"type": "yarn", "factor": 2.0, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 128}
 LLAMA4_ROPE = {"rope_theta": 10000.0, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 128}
@@ -258,7 +258,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
     "spark2_5": {"hidden_act": "gelu", "layer_types": MIXED, "rope_parameters": ROPE_BY_KIND},
     "openelm": {"num_query_heads": [4] * 4, "num_kv_heads": [2] * 4, "ffn_multipliers": [1.0, 1.5, 1.5, 2.0]},
 }
-"""What single files need that others do not, or otherwise than others."""
+"""Settings of single files: those that other files do not have, and those with other values."""
 
 INSIDE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma3": ("gemma3_text", "ModelArgs", {"sliding_window_pattern": 2}),
@@ -305,7 +305,8 @@ INSIDE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen3_vl": ("qwen3", "ModelArgs", {}),
     "qwen3_vl_moe": ("qwen3_moe", "ModelArgs", {}),
 }
-"""Models of text inside of a model of several kinds of input: the file and class of its configuration, and changes."""
+"""Models of text inside of models of several kinds of input: the file and class of the configuration, and changes to
+it."""
 
 
 NOT_HERE = {
@@ -318,7 +319,7 @@ NOT_HERE = {
 
 
 def names() -> list[str]:
-    """The files of ``mlx_lm.models`` that hold a model; none of them is imported."""
+    """The files of ``mlx_lm.models`` that hold a model; this imports none of them."""
     spec = importlib.util.find_spec("mlx_lm")
     folders = spec.submodule_search_locations or () if spec is not None else ()
     files = [file for folder in folders for file in Path(folder, "models").glob("*.py")]

@@ -1,6 +1,7 @@
-"""A program for MLX: what models of mlx-lm compute, one file of arrays per model. ``run_models.py FOLDER [name ...]``
+"""A program for MLX: writes what models of mlx-lm compute, one file of arrays per model. ``run_models.py FOLDER [name
+...]``
 
-Weights and tokens are those of the same seeds everywhere, so that the files of two frameworks can be compared.
+Weights and tokens are made from fixed seeds, so that the files of two frameworks can be compared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ Arrays = dict[str, Any]
 
 
 def changed(name: str, value: mx.array) -> mx.array:
-    """A weight that is no longer the 0 or 1 that it may have been; what is no floating number stays."""
+    """A weight plus noise, because its first value may be all 0 or all 1. Other dtypes than those of floating point are
+    unchanged."""
     if not mx.issubdtype(value.dtype, mx.floating):
         return value
     noise = np.random.RandomState(zlib.crc32(name.encode())).normal(0, 0.05, value.shape)
@@ -35,7 +37,7 @@ def changed(name: str, value: mx.array) -> mx.array:
 
 
 def make(name: str) -> Model:
-    """A model with weights of seeds, for inference."""
+    """A model for inference, with weights from fixed seeds."""
     module = model_configs.module(name)
     mx.random.seed(1)
     model = module.Model(module.ModelArgs.from_dict(model_configs.config(name)))
@@ -60,7 +62,7 @@ def gradients(model: Model) -> Arrays:
 
 
 def generated(model: Model) -> Arrays:
-    """Ten tokens, with a cache, after a prompt that is read in two parts."""
+    """Ten tokens that the model generates with a cache, after a prompt that it reads in two parts."""
     steps = list(generate_step(mx.array(TOKENS[0]), model, max_tokens=10, prefill_step_size=8))
     tokens = mx.array([int(token) for token, _ in steps])
     return {"tokens": tokens, "probabilities": mx.stack([probabilities for _, probabilities in steps])}
@@ -84,7 +86,7 @@ PARTS: dict[str, Callable[[Model], Arrays]] = {
 
 
 def results(name: str) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """What a model gives, part by part; an error stands in the place of the part that it ended."""
+    """The results of a model, part by part. A part that raises an error is replaced by the error."""
     model = make(name)
     for part, function in PARTS.items():
         try:

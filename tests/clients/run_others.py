@@ -1,4 +1,5 @@
-"""A program for MLX: what other packages compute with it, a file for each. ``run_others.py FOLDER package ...``"""
+"""A program for MLX: writes what other packages compute with it, a file for each. ``run_others.py FOLDER package
+...``"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program for MLX: what mlx-lm does with text, printed. ``run_text.py FOLDER``"""
+"""A program for MLX: prints the results of mlx-lm's work with text. ``run_text.py FOLDER``"""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def caches(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 class Losses(TrainingCallback):
-    """Prints the losses of a training run as far as all digits can agree."""
+    """Prints the losses of a training run, to as many digits as two frameworks agree on."""
 
     def on_train_loss_report(self, info: dict[str, Any]) -> None:
         say("training", info["iteration"], f"{info['train_loss']:.3f}")

@@ -1,4 +1,5 @@
-"""mlx-lm, unchanged: every model file, and what its tools do with text; beside MLX where it is installed."""
+"""mlx-lm, unchanged: every model file, and its tools for text. Results are compared with MLX's where MLX is
+installed."""
 
 from __future__ import annotations
 
@@ -26,17 +27,17 @@ WITHOUT_ORACLE = {
 """Models whose results are not compared as a whole, with the reason."""
 
 REFUSED_BY_MLX = {"deepseek_v41": ("gradients", "[gather_axis] Cannot calculate VJP with respect to indices.")}
-"""Parts that are not compared, with MLX's reason; Weft's are finite."""
+"""Parts that are not compared because MLX raises this error; Weft's results are finite."""
 
 BOUNDS = {"logits": 2e-5, "gradients": 2e-4, "generated": 2e-5, "quantised": 2e-4}
-"""How far results may be from MLX's, for the largest number of an array."""
+"""The largest difference from MLX's results, relative to the largest number of an array."""
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what each framework computed for each model that is asked for."""
+    """The folder with the results of each framework for each model that the tests need."""
     folder = tmp_path_factory.mktemp("models")
     tests = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     names = [str(item.callspec.params["name"]) for item in tests if "name" in item.callspec.params]
@@ -51,7 +52,7 @@ def read(file: Path) -> Arrays:
 
 
 def test_more_than_a_hundred_model_files_are_run() -> None:
-    """`names` looks for them in the text of files, and would find none if their classes were called otherwise."""
+    """`names` finds them by the text of the files: if their classes got another name, it would find none."""
     assert len(NAMES) > 100
 
 

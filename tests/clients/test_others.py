@@ -1,4 +1,4 @@
-"""Other packages that compute with MLX, unchanged; beside MLX where it is installed."""
+"""Other packages that compute with MLX, unchanged. Results are compared with MLX's where MLX is installed."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def kernel(function: Callable[..., Any], dtype: Dtype, arguments: int = 1, width
 
 
 def method(name: str) -> Callable[..., Any]:
-    """The function of lanes and values that calls the method ``name``."""
+    """A function of lanes and values that calls the method ``name`` of the lanes."""
     return lambda lanes, *values: getattr(lanes, name)(*values)
 
 
@@ -80,7 +80,7 @@ def ulps(got: Array, exact: Array) -> Array:
     error = np.abs(got.astype(exact.dtype) - exact) / unit
     error = np.where(np.isnan(error), np.inf, error)
     error = np.where((got == target) & ~finite | np.isnan(got) & np.isnan(target), 0, error)
-    # What is beyond the largest number may round down to it.
+    # Exact values beyond the largest number may be rounded down to it.
     largest = np.finfo(got.dtype).max
     error = np.where(np.isinf(target) & (np.abs(got) == largest) & (np.sign(got) == np.sign(target)), 1, error)
     wrong_zero = (exact == 0) & (got == 0) & (np.signbit(exact) != np.signbit(got))
@@ -95,7 +95,7 @@ def special_values(dtype: Any) -> Array:
 
 
 def samples(dtype: Any, rng: np.random.Generator, count: int) -> Array:
-    """Numbers of every size, more of them where functions bend, and the special ones."""
+    """Numbers of every size, more of them where functions change quickly, and the special ones."""
     unsigned = np.uint32 if dtype is np.float32 else np.uint64
     patterns = rng.integers(0, np.iinfo(unsigned).max, count // 5, dtype=unsigned, endpoint=True).view(dtype)
     part = count // 5
@@ -156,7 +156,7 @@ FLOAT32_BOUNDS = {
 
 
 def worst(x: Any, got: Array, exact: Array) -> str:
-    """The largest error, in words."""
+    """A sentence with the largest error and where it is."""
     error = ulps(got, exact)
     worst = int(np.argmax(error))
     return f"{float(error[worst]):.3f} ulp at {x[worst]!r}: got {got[worst]!r}, exact {exact[worst]!r}"

@@ -1,4 +1,4 @@
-"""The plans behind a result, for tests of what is written into kernels."""
+"""The plans that compute a result, for tests of the kernels in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from weft.runtime import recording
 
 
 def plans_of(function: Callable[..., Any], *arguments: mx.array) -> list[Plan]:
-    """What is planned for a function of arrays, in the order in which it runs. Nothing planned before is used."""
+    """The plans that are made when a function of arrays is called, in the order in which they run. Cached plans are not
+    used."""
     mx.eval(*arguments)
     evaluate.forget_plans()
     with recording.recorded() as recorder:

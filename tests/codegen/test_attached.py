@@ -18,7 +18,7 @@ from weft.runtime import executor
 
 Consumer = Callable[[mx.array, mx.array, mx.array], Any]
 
-# Of a product, something with a number for each of its columns, and something with one for each element.
+# Functions of a product, a vector with a number for each of its columns, and an array of the product's shape.
 CONSUMERS: dict[str, Consumer] = {
     "bias and activation": lambda product, row, other: nn.gelu(product + row),
     "residual": lambda product, row, other: other + product * 0.5,
@@ -128,7 +128,8 @@ def test_a_product_that_only_a_kernel_reads_has_no_memory() -> None:
 
 
 def test_an_input_still_gives_its_memory() -> None:
-    """Sums are not made where the kernel still has to read it."""
+    """The result gets the memory of an input. The sums of the product are not stored there, because the kernel still
+    reads the input."""
 
     def step(weight: mx.array, a: mx.array, b: mx.array) -> mx.array:
         return weight - 0.1 * (a @ b)
@@ -170,8 +171,8 @@ def test_what_is_said_of_it() -> None:
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_sum_of_many_products_grows_with_each(dtype: mx.Dtype, turned: bool) -> None:
-    """Its memory does not: one kernel for all of it would need all products at once. It does need them where no kernel
-    can be attached, because rows are read from the last to the first."""
+    """The memory does not grow: one kernel for the whole sum would need all products at once. It does need them if rows
+    are read from the last to the first, as no kernel can be attached then."""
     count, size = 20, 192
     start = numbers(size, size, dtype=dtype)
     terms = [numbers(40, size, dtype=dtype) + number for number in range(count)]

@@ -1,4 +1,4 @@
-"""Code that a plan needs is made together, on several threads, and is what one thread makes."""
+"""The code of a plan is made in one batch, on several threads, and is the same as on one thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def text(number: int) -> str:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of the threads that make code."""
+    """The names of the threads that make code."""
     found: list[str] = []
     made = batches.outcome_of
 
@@ -92,7 +92,7 @@ def test_the_same_code_on_several_threads() -> None:
 
 
 def test_others_have_the_lock_still() -> None:
-    """Who works apart passes by the lock; all others wait for whoever holds it."""
+    """A thread inside of `apart` does not take LLVM's lock; all others wait for the thread that holds it."""
     assert llvm_threads.possible()
     lock, entered = llvm.ffi.lib._lock, threading.Event()
 
@@ -127,7 +127,7 @@ def test_nobody_passes_where_somebody_is_told_of_the_lock() -> None:
 
 
 def test_a_fault_in_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is raised, and nothing is left open."""
+    """The error is raised, and no batch stays open."""
     monkeypatch.setattr(batches, "available_processors", lambda: 4)
     with batches.opened() as batch:
         for number, source in enumerate([text(0), "no module", text(2)]):

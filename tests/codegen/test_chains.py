@@ -1,4 +1,5 @@
-"""Chains: steps that run for one matrix of a stack after the other. Bits are those of the steps, and memory is less."""
+"""Chains: steps that are run together, for one matrix of a stack after the other. Results have the bits of separate
+steps and need less memory."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ Keep = Callable[[mx.array], mx.array]
 
 
 def assert_bits_of_the_steps(function: Callable[..., Any], *arguments: mx.array) -> None:
-    """What a function gives in one plan has the bits of what it gives if each intermediate result is stored."""
+    """The result of a function that runs as one plan has the same bits as if each intermediate result was stored."""
     found = function(lambda x: x, *arguments)
     mx.eval(found)
     assert_same_bits(found, function(stored, *arguments))
@@ -49,7 +50,7 @@ def attended(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
 
 
 def through_views(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
-    """Rows that are cut and joined again, and sums of columns of what is made of a product."""
+    """Rows that are cut and joined again, and sums of columns of an elementwise function of a product."""
     scores = keep(q @ mx.swapaxes(k, -1, -2))
     large = keep(mx.exp(scores * 0.01))
     joined = keep(mx.concatenate([large[..., :100, :], scores[..., 100:, :]], axis=-2))
@@ -57,7 +58,7 @@ def through_views(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
 
 
 def of_lanes(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
-    """Elementwise operations alone between products, and one before and behind them."""
+    """Only elementwise operations between products, one before them and one behind them."""
     first = keep(keep(q.astype(mx.float32) + 1) @ mx.swapaxes(k, -1, -2))
     return keep(mx.tanh(first) @ v), keep(mx.swapaxes(first, -1, -2) @ q)
 
@@ -118,7 +119,7 @@ def test_a_result_of_the_program_in_the_middle_is_in_memory(threads: int) -> Non
 
 
 def test_what_another_turn_makes_is_made_before(threads: int) -> None:
-    """What reads the results of a product from the last matrix to the first begins a chain of its own."""
+    """A step that reads the results of a product from the last matrix to the first begins a new chain."""
 
     def function(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
         weights = keep(mx.exp(keep(q @ mx.swapaxes(k, -1, -2)) * 0.01))
@@ -133,7 +134,7 @@ def test_what_another_turn_makes_is_made_before(threads: int) -> None:
 
 
 def test_what_is_written_twice_is_written_in_order(threads: int) -> None:
-    """A scatter writes in the matrices of other turns than its own, over what a step before it writes there."""
+    """A scatter writes in matrices of other turns than its own, over what an earlier step wrote there."""
     index, x = mx.array([3, 0, 7, 11, 5]), numbers(5, 240, 240)
 
     def function(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:

@@ -18,7 +18,7 @@ POINTS = [complex(*parts) for parts in itertools.product(PARTS, repeat=2)]
 
 
 def tanh(z: complex) -> complex:
-    """`cmath.tanh` gives NaN for both parts where the standard since 2017 keeps a real part of zero."""
+    """`cmath.tanh` gives NaN for both parts where C has since 2017 had a real part of zero."""
     is_turned = z.real == 0 and not math.isfinite(z.imag)
     return complex(z.real, math.nan) if is_turned else cmath.tanh(z)
 
@@ -29,7 +29,7 @@ def tan(z: complex) -> complex:
 
 
 def expm1(z: complex) -> complex:
-    """As the array API standard says."""
+    """exp(z) - 1 with the special values of the array API standard."""
     if z == 0:
         return z
     if z.real == math.inf and not math.isfinite(z.imag):
@@ -38,7 +38,7 @@ def expm1(z: complex) -> complex:
 
 
 def arccosh(z: complex) -> complex:
-    """`cmath.acosh` gives two NaN before Python 3.14, where the standard since 2017 knows the angle."""
+    """`cmath.acosh` gives two NaN before Python 3.14 where C has since 2017 had an angle."""
     return complex(math.nan, math.pi / 2) if z.real == 0 and math.isnan(z.imag) else cmath.acosh(z)
 
 
@@ -65,7 +65,7 @@ HYPERBOLIC, CIRCULAR = ("exp", "expm1", "sinh", "cosh", "tanh"), ("sin", "cos", 
 
 
 def expected(name: str, z: complex) -> complex:
-    """From `cmath`, or from NumPy where `cmath` raises an error instead."""
+    """The result of `cmath`, or of NumPy where `cmath` raises an error instead."""
     try:
         return ORACLES[name](z)
     except ValueError:

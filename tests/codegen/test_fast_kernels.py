@@ -37,12 +37,13 @@ def rope(x: mx.array, traditional: bool = False) -> mx.array:
 
 
 def pulled_back(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The cotangents of all arrays that a function is called with, for one of its result that is the last argument."""
+    """A function of the arguments of ``function`` and a cotangent of its result, last: the cotangents of the
+    arguments."""
     return lambda *arrays: mx.vjp(function, list(arrays[:-1]), [arrays[-1]])[1]
 
 
 def kernels(function: Callable[..., Any], *arrays: mx.array) -> int:
-    """Of a call of the compiled function, whose constants were computed before."""
+    """The number of kernels in a call of the compiled function; its constants are computed before."""
     compiled = mx.compile(function)
     mx.eval(compiled(*arrays))
     return plans_of(compiled, *arrays)[-1].steps.count

@@ -1,4 +1,5 @@
-"""Kernels that make the left operand of a product, rectangle by rectangle, where each element is needed once."""
+"""Kernels that make the left operand of a product, one rectangle after the other, where the product needs each element
+once."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def operands() -> dict[str, mx.array]:
     return found
 
 
-# What makes the left operand, and of which arrays.
+# Functions that make the left operand, and the arrays that they are called with.
 MADE: dict[str, tuple[Function, tuple[str, ...]]] = {
     "scaled": (lambda x, s: mx.maximum(x * s, 0), ("x", "s")),
     "by-columns": (lambda y, s: (mx.exp(y) * s[:, None]).T, ("y", "s")),

@@ -1,4 +1,4 @@
-"""Kernels that are written in a special way for their shape compute what the plain ones do."""
+"""Kernels that are written in a special way for their shape give the results of the general ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def plan_text(function: Callable[[mx.array], mx.array], x: mx.array) -> str:
-    """What is planned for a function of one array."""
+    """The text of the plan for a function of one array."""
     return "\n".join(map(str, plans_of(function, x)))
 
 
@@ -114,7 +114,7 @@ def test_sweeps_outside_change_no_bit(name: str, columns: int, monkeypatch: pyte
 @pytest.mark.parametrize("columns", [40, 2500])
 @pytest.mark.parametrize("name", SWEEP_OUTER)
 def test_rows_one_after_the_other_change_no_bit(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As rows of memory behind the caches are read."""
+    """Kernels of one row after the other, as used for rows that are too large for caches, give the same bits."""
     function, x = SWEEP_OUTER[name], mx.array(normal(50, columns))
     together = np.array(function(x))
     monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
@@ -154,7 +154,7 @@ def test_reductions_in_parts(shape: tuple[int, ...], axes: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize(("shape", "axis"), [((300_001,), 0), ((3, 300_000), 1), ((300_001, 3), 0)], ids=str)
 def test_indices_and_complex_numbers_in_parts(shape: tuple[int, ...], axis: int) -> None:
-    """All that a part comes to is kept: the extreme and where it is, and both parts of a complex number."""
+    """The totals of a part are complete: the extreme and its index, and both parts of a complex number."""
     values = np.round(normal(*shape) * 10)  # so that there are equal ones
     functions = (mx.argmax, mx.argmin, mx.max, mx.min, mx.sum)
     numbers = values.astype(np.complex64) + 1j * np.roll(values, 7, axis).astype(np.float32)
@@ -170,7 +170,7 @@ def test_indices_and_complex_numbers_in_parts(shape: tuple[int, ...], axis: int)
 
 @pytest.mark.parametrize("extent", [1024, 1025, 2048, 40_000])
 def test_long_rows_are_folded_in_chunks(extent: int) -> None:
-    """As NumPy does it in the order that is defined."""
+    """NumPy, in the order of sums that is defined, gives the same bits."""
 
     def folded(elements: np.ndarray) -> float:
         lanes = np.pad(elements, (0, -elements.size % 16)).reshape(-1, 16).cumsum(axis=0)[-1]
@@ -271,7 +271,8 @@ def test_what_is_gathered_is_computed_in_the_order_of_the_result() -> None:
 
 
 def test_each_of_many_values_is_stored_when_it_is_known() -> None:
-    """Those of a trajectory, say, which a list holds. Stored at the end, they would all have to be kept until then."""
+    """For example the states of a trajectory in a list. If the kernel stored them at its end, it would hold all of them
+    until then."""
 
     def steps(x: mx.array) -> list[mx.array]:
         found = [x]

@@ -1,4 +1,5 @@
-"""Formulas of hundreds of operations: one kernel, whose body is cut into pieces, with the bits of short ones."""
+"""Formulas of hundreds of operations: one kernel, whose code is cut into several functions, with the bits of short
+ones."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_an_equation_of_state_on_a_grid_is_one_kernel(dtype: mx.Dtype) -> None:
 
 
 def orbit(x: Any, y: Any, steps: int = 12, h: float = 0.01) -> tuple[Any, Any]:
-    """Runge-Kutta steps for hunters and prey."""
+    """Runge-Kutta steps of the equations of predators and prey."""
 
     def change(x: Any, y: Any) -> tuple[Any, Any]:
         return x * (1.1 - 0.4 * y), y * (0.1 * x - 0.4)
@@ -225,7 +226,8 @@ DTYPES: list[list[mx.Dtype]] = [
 
 
 def formula(seed: int, shapes: Sequence[tuple[int, ...]], kinds: Sequence[mx.Dtype]) -> tuple[Program, list[mx.array]]:
-    """A random formula of 130 operations with several results; its first argument is given each of these."""
+    """A random formula of 130 operations with several results, and arrays for it. Its first argument is a function that
+    it calls for each intermediate value."""
     rng = random.Random(seed)
     inputs = [mx.array(numbers(*rng.choice(shapes), low=-3, high=3, seed=seed + k)) for k in range(3)]
     inputs.append(mx.array(numbers(*reversed(shapes[0]), low=-3, high=3, seed=seed)).T)
@@ -261,7 +263,7 @@ OPERATIONS: list[Callable[[list[mx.array], mx.Dtype], mx.array]] = [
 
 
 def chained(x: mx.array, y: mx.array, finish: Callable[[mx.array], mx.array]) -> list[mx.array]:
-    """Operations that wait for each other, on values of several kinds."""
+    """Operations each of which needs the result of the one before, on values of several kinds."""
     total = y
     for step in range(40):
         x = finish(x + (x * (1 - x) * (x - 0.25)).astype(x.dtype))

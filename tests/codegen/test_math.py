@@ -45,7 +45,7 @@ def same_bits(left, right):
 
 
 def ulps_from_exact(function, got, *columns, digits=60):
-    """The largest error of ``got`` against an mpmath function, where ``got`` is finite."""
+    """The largest error of ``got`` relative to an mpmath function, where ``got`` is finite."""
     units = np.spacing(np.abs(got)).tolist()
     rows = zip(*(column.tolist() for column in columns), strict=True)
     with mpmath.workdps(digits):
@@ -141,7 +141,7 @@ HARD_TO_INVERT = (
 
 
 def inverse_of_erf(target):
-    """By Halley's method."""
+    """The inverse, by Halley's method."""
     size = abs(target)
     y = size if size < 0.5 else mpmath.sqrt(-mpmath.log(1 - size))
     step = y
@@ -164,7 +164,7 @@ def test_inverse_of_erf(dtype, rng):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
 def test_inverse_of_erf_where_it_is_hard(dtype):
-    """Close to 1, to 0 and to where one formula takes over from the other, with the same numbers every time."""
+    """Arguments close to 1, to 0 and to the place where one formula replaces another; the same numbers in every run."""
     info, fixed = np.finfo(dtype.numpy), np.random.default_rng(2011)
     gaps = 2.0 ** -np.arange(1, info.nmant + 2)
     near_one = np.concatenate([1 - gaps * (1 + fixed.uniform(-0.5, 0.5, gaps.size)) for _ in range(8)])
@@ -197,7 +197,7 @@ def test_huge_angles_and_multiples_of_a_quarter_turn(name, dtype, rng):
 @pytest.mark.parametrize("name", ["sin", "cos"])
 @pytest.mark.parametrize("dtype", FLOATS, ids=name_of)
 def test_nothing_is_larger_than_one(name, dtype, rng):
-    """Of such a number there is no arcsine, and no root of one minus its square."""
+    """A number beyond 1 has no arcsine, and one minus its square has no root."""
     quarters = (
         np.arange(-5000, 5000) * (np.pi / 2) * (1 + rng.normal(size=10_000) * 10.0 ** -rng.uniform(2, 16, 10_000))
     )
@@ -274,7 +274,7 @@ class TestTwoArguments:
         assert ulps_from_exact(exact, kernel(method("logaddexp"), dtype, 2)(x, y), x, y) <= BOUND
 
     def test_logaddexp_with_cancellation(self, dtype, rng):
-        """The error is small beside the larger argument."""
+        """The error is small relative to the larger argument."""
         x, y = (rng.uniform(-1, 0, 2000).astype(dtype.numpy) for _ in range(2))
         got = kernel(method("logaddexp"), dtype, 2)(x, y)
         unit = np.finfo(dtype.numpy).eps
@@ -312,7 +312,7 @@ class TestIntegers:
         assert kernel(method("floor_divide"), dtype, 2, width=1)(x, y).tolist() == wrapped
 
     def test_power(self, dtype, rng):
-        """Modulo the size of the dtype, and 0 for a negative exponent."""
+        """Powers of integers wrap around; a negative exponent gives 0."""
         x, y = self.operands(dtype, rng)
         modulus = 1 << (8 * dtype.size)
         powers = [0 if b < 0 else pow(a, b, modulus) for a, b in zip(x.tolist(), y.tolist(), strict=True)]

@@ -10,7 +10,7 @@ from weft import dtypes
 
 CHUNK = 1 << 20
 STEP = 8
-"""NumPy takes a minute for what is expected of all numbers."""
+"""Reason: NumPy takes a minute for the expected results of all numbers."""
 
 
 @pytest.mark.slow

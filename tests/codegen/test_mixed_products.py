@@ -1,4 +1,5 @@
-"""Products of operands that were converted from half precision: they are read as they were, and bits are the same."""
+"""Products with operands that were converted from half precision: the kernel reads the original array, and gives the
+same bits."""
 
 from __future__ import annotations
 
@@ -43,16 +44,16 @@ def test_a_converted_operand_takes_no_memory(dtype: mx.Dtype) -> None:
     assert (plan.steps.count, plan.arena) == (1, 0)
 
 
-# Beside those above: stacks of small matrices, whose rows are converted as one; tiles of one vector and of several, a
-# block of terms and one more.
+# Beside those above: stacks of small matrices, whose rows are converted together; tiles of one vector and of several; a
+# block of terms and one term more.
 ROUNDED = [*EXTENTS, (4, 4, 4), (8, 8, 8), (16, 16, 16), (24, 24, 24), (64, 64, 64), (33, 256, 112), (33, 257, 17)]
 ROUNDED += [(3, 5, 7), (12, 12, 12), (16, 256, 40), (7, 257, 33), (5, 0, 4)]
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_sums_are_rounded_once_where_they_are_stored(dtype: mx.Dtype, cases: Cases) -> None:
-    """The bits are those of products of float32 that are rounded by another operation, also of what is subnormal,
-    infinite or no number."""
+    """The bits are those of products of float32 that another operation rounds, also of subnormal numbers, infinities
+    and NaN."""
     extreme = [0.0, -0.0, 1e-8, 6e-8, 6e4, float("inf"), float("nan"), 1.0] if dtype is mx.float16 else []
     extreme = extreme or [0.0, -0.0, 1e-39, 1e-30, 3e38, float("inf"), float("nan"), 1.0]
     ways = list(product(ROUNDED, [(False, False), (True, False), (False, True)], [False, True]))

@@ -1,4 +1,4 @@
-"""Long sums along an axis that is not the last one: parts of 256 elements, and then what these come to, in order."""
+"""Long sums along an axis that is not the last one: sums of parts of 256 elements, which are then added in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def in_order(terms: Floats) -> Floats:
-    """The sum over the first axis, one after the other."""
+    """The sum over the first axis, one term after the other."""
     total = np.zeros(terms.shape[1:])
     for term in terms:
         total = total + term

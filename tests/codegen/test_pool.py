@@ -15,8 +15,8 @@ from weft.compiler.cpu.step_loop import runtime_functions
 from weft.runtime.executor import Executor
 from weft.runtime.steps import POOL, Step, StepTable, Table
 
-# Element ``unit * 7 mod units`` of the first half of some memory, and one more, is added to element ``unit`` of the
-# second half. The first two numbers of a step are the extent of a half, and where the first half begins.
+# Adds one and element ``unit * 7 mod units`` of the first half of some memory to element ``unit`` of the second half.
+# The first two numbers of a step are the extent of a half, and where the first half begins.
 SHUFFLE = """
 define void @shuffle(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
 entry:
@@ -52,7 +52,7 @@ STEPS = 60
 
 
 def expected(units: int) -> int:
-    """What each element of the half that the last step writes is."""
+    """The value of each element of the half that the last step writes."""
     halves = [0, 0]
     for number in range(STEPS):
         halves[1 - number % 2] += halves[number % 2] + 1
@@ -61,7 +61,7 @@ def expected(units: int) -> int:
 
 
 def run(executor: Executor, units: int, grain: int) -> list[int]:
-    """Both halves of the memory after many steps."""
+    """The elements of both halves of the memory after many steps."""
     code = loading.load(SHUFFLE, lambda: SHUFFLE, ("shuffle",))["shuffle"]
     memory = (ctypes.c_uint64 * (2 * units))()
     steps = StepTable([Step(code, (units, units * (number % 2)), units, grain) for number in range(STEPS)])
@@ -73,7 +73,7 @@ def run(executor: Executor, units: int, grain: int) -> list[int]:
 
 @pytest.fixture(params=[1, 2, 5, 16])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    """A pool of its own."""
+    """An executor with a pool that no other test uses."""
     made = Executor(runtime_functions(), request.param)
     yield made
     made.stop()
@@ -86,7 +86,7 @@ def test_each_unit_of_each_step_once(executor: Executor, rng: np.random.Generato
 
 
 def test_callers_at_once(executor: Executor) -> None:
-    """One has the pool, the others work alone."""
+    """One of them gets the pool, the others work on their own thread only."""
     found: list[list[int]] = []
     callers = [threading.Thread(target=lambda: found.append(run(executor, 100, 1))) for _ in range(4)]
     for caller in callers:

@@ -37,7 +37,8 @@ SHAPES = [
 
 
 def defined(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product as the page on architecture defines it: blocks of terms, each summed in order, exactly rounded."""
+    """The product as docs/architecture.md defines it: blocks of terms, each summed in order with exactly rounded
+    operations."""
     if a.dtype.kind == "c":
         return np.ascontiguousarray(defined(*of_real(a, b))).view(a.dtype)
     result = np.zeros((a.shape[0], b.shape[1]), a.dtype)
@@ -174,7 +175,8 @@ def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("extents", [(10_000, 64, 600), (10_000, 64, 1 << 20), (4000, 3000, 3000), (100, 64, 600)])
 def test_terms_that_are_packed_at_once_fit_their_room(extents: tuple[int, int, int]) -> None:
-    """Large results are finished group by group, small ones wait in a cache."""
+    """Several blocks of terms are packed at once only for results of many rows and few columns, and if they fit a
+    tile's memory."""
     rows, columns, _ = extents
     block = product_tiles.block_of(dtypes.float32)
     tile = product_tiles.tile_of(block, extents, 1, 1)
@@ -195,7 +197,7 @@ def test_infinities_stay_in_their_row_and_column() -> None:
 
 
 def test_the_sign_of_vanishing_terms_is_kept() -> None:
-    """However a product is made: of few rows along or across the matrix, or of blocks."""
+    """In every kind of product: of few rows along or across the matrix, or of blocks."""
     b = mx.full((4, 40), -1e-30)
     mx.eval(b)
     for rows, matrix in combinations([1, 3, 20], [b, mx.contiguous(b.T).T]):

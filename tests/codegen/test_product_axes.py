@@ -1,5 +1,5 @@
-"""Products of operands whose rows, columns or terms go over several axes in memory: read there, with the bits of a
-product of copies."""
+"""Products of operands whose rows, columns or terms are several axes in memory: they are read in place, with the bits
+of a product of copies."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weft.primitives.products import DEPTH
 
 Operand = Callable[[mx.array], mx.array]
 
-# The shape of an array, how it becomes an operand, and whether a product reads that as it is on the left and on the
-# right.
+# The shape of an array, a function that makes the operand from it, and whether a product reads that without a copy as
+# its left and as its right operand.
 VIEWS: dict[str, tuple[tuple[int, ...], Operand, tuple[bool, bool]]] = {
     "rows-and-terms": ((7, 5, 6, 9), lambda x: x.transpose(0, 2, 1, 3).reshape(42, 45), (True, True)),
     "three-axes": ((3, 4, 2, 5, 6), lambda x: x.transpose(2, 1, 0, 4, 3).reshape(24, 30), (False, False)),
@@ -79,7 +79,7 @@ def test_windows_are_not_in_memory() -> None:
 def test_what_follows_a_product_of_views_with_few_columns(
     columns: int, axis: int | None, rng: np.random.Generator
 ) -> None:
-    """The product is in memory too, so that what follows may be attached."""
+    """Such a product is stored in memory too, so that a kernel may be attached to it."""
     x, w, d = (mx.array(rng.normal(size=n).astype(np.float32)) for n in ((6, 5, 4, 3), (15, columns), (24, columns)))
     rows = mx.array(np.array(x.transpose(0, 2, 1, 3).reshape(24, 15)))
     alone = rows @ w

@@ -1,4 +1,4 @@
-"""Products of bfloat16 by the instruction for pairs of terms: bits are those of products of float32."""
+"""Products of bfloat16 that use the instruction for pairs of terms: bits are those of products of float32."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_bits_are_those_of_float32(cases: Cases) -> None:
 
 
 def test_each_block_of_terms_counts_by_itself() -> None:
-    """Several blocks of terms are packed at once if the result is large: some of them are exact, others are not."""
+    """If the result is large, several blocks of terms are packed at once: some of them are exact, others are not."""
     a, b = (np.array(numbers(n, shape, 1.0).astype(mx.float32)) for n, shape in enumerate([(1500, 1100), (1100, 60)]))
     a[:, 256:512] *= 1e-38
     b[900:1000] *= 1e-39
@@ -72,8 +72,8 @@ def test_special_numbers(special: float) -> None:
 
 @pytest.mark.parametrize("exponent", [-57, -56, -55, -54])
 def test_the_smallest_products(exponent: int) -> None:
-    """Sums of products whose last bits are around that of the smallest normal number: what is left of numbers that
-    take each other away has fewer bits, and is subnormal below it."""
+    """Sums of products whose last bits are close to the smallest normal number: a difference of nearly equal products
+    has fewer bits, and is subnormal."""
     rng = np.random.default_rng(5)
     a = (1 + rng.integers(0, 128, (64, 64)) / 128) * 2.0**exponent
     b = (1 + rng.integers(0, 128, (64, 64)) / 128) * 2.0**exponent
@@ -92,7 +92,7 @@ def test_in_any_order_subnormal_numbers_are_zero() -> None:
 
 
 def test_what_else_is_done_with_a_product() -> None:
-    """Bias, activation, cast and derivatives go with it as with any product."""
+    """Bias, activation, cast and derivatives work as with any product."""
     x, w = numbers(1, (70, 90), 1.0), numbers(2, (90, 130), 1.0)
     bias = numbers(3, (130,), 1.0)
 

@@ -1,4 +1,5 @@
-"""Random programs of products of stacks, with chains of small steps: bits are those of each operation by itself."""
+"""Random programs of products of stacks, with chains of small steps: bits are those of each operation evaluated
+alone."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from weft.runtime.host import host
 STACK = 4
 """All arrays are stacks of four square matrices."""
 SMALL, LARGE = 8, 64
-"""Rows of a matrix; kernels are attached to products of large ones, and feed them."""
+"""Numbers of rows of a matrix. Kernels are attached to products of large ones, and feed them."""
 
 ORDER = mx.array([2, 0, 3])
 
@@ -56,7 +57,7 @@ OPERATIONS: list[Callable[[mx.array, mx.array], mx.array]] = [
     updated,
 ]
 PRODUCTS = 6
-"""The first operations, which are half of all."""
+"""The operations that come first, which are half of all."""
 
 Step = tuple[int, int, int]
 Keep = Callable[[mx.array], mx.array]
@@ -64,7 +65,7 @@ Keep = Callable[[mx.array], mx.array]
 
 @pytest.fixture(autouse=True)
 def small_chains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Steps become a chain, and kernels feed products, for little memory."""
+    """Make chains, and kernels that feed products, also where little memory is saved."""
     limits = replace(host.target.limits, uncached_size=STACK * SMALL * SMALL * 4)
     monkeypatch.setattr(type(host.target), "limits", limits)
     monkeypatch.setattr(matmul, "_FED_BYTES", 1 << 10)
@@ -73,7 +74,7 @@ def small_chains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def drawn(rng: np.random.Generator) -> tuple[list[Step], list[int]]:
-    """Operations with the numbers of their operands, and which results are asked for."""
+    """Operations with the numbers of their operands, and the numbers of the results that are evaluated."""
     count = int(rng.integers(4, 12))
     products = rng.random(count) < 0.5
     steps = []
@@ -118,7 +119,8 @@ def test_bits_are_those_of_the_operations(count: int, rows: int, rng: np.random.
 
 
 def test_a_chain_of_kernels_alone() -> None:
-    """A call begins to look for it, but accesses nothing that is inside."""
+    """The search for a chain begins at a call, but the call accesses no memory that only the chain uses, and stays
+    before it."""
     x, y = (mx.random.normal((STACK, SMALL, SMALL), key=mx.random.key(number)) for number in range(2))
     mx.eval(x, y)
 

@@ -1,4 +1,5 @@
-"""What works on rows is one kernel that reads its inputs once and keeps nothing in memory, and so is its gradient."""
+"""Operations on rows are one kernel that reads its inputs once and stores no intermediate results; so is the
+gradient."""
 
 from __future__ import annotations
 
@@ -131,7 +132,7 @@ def test_more_expensive_values_than_a_pass_saves() -> None:
 
 
 def stepwise(values: list[mx.array]) -> mx.array:
-    """The same with every operation evaluated by itself."""
+    """The same result, with every operation evaluated alone."""
     result = values[0]
     for value in values[1:]:
         result = result + value
@@ -144,7 +145,7 @@ def stepwise(values: list[mx.array]) -> mx.array:
 
 
 def test_columns_of_one_large_array_are_folded_by_one_kernel(rng: np.random.Generator) -> None:
-    """It is read once. Of a small one, or of two, nothing is gained."""
+    """The kernel reads the array once. For a small array, or for two arrays, one kernel saves nothing."""
 
     def folded(x: mx.array, y: mx.array) -> list[mx.array]:
         return [mx.sum(x * y, axis=0), mx.max(x, axis=0)]
@@ -174,6 +175,6 @@ def test_a_fold_that_needs_the_other_waits_for_it(rng: np.random.Generator) -> N
 
 
 def kernels_of(function: Callable[..., Any], *arguments: mx.array) -> int:
-    """How many kernels compute something."""
+    """The number of kernels that compute something."""
     records = [record for plan in plans_of(function, *arguments) for record in plan.describe().records]
     return len([record for record in records if record.launch is not None])

@@ -1,4 +1,4 @@
-"""Kernels of scans: what shares them, the order in which they join elements, long rows in chunks."""
+"""Kernels of scans: which operations share one, the order in which elements are joined, and long rows in chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def scattered(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def prefix_sums(row: np.ndarray) -> np.ndarray:
-    """The definition along a last axis: in vectors of 16, elements 1, 2, 4 and 8 before are added; then all before."""
+    """The definition along a last axis: in vectors of 16, the elements 1, 2, 4 and 8 before are added; then the total
+    of all earlier vectors."""
     result = row.copy()
     for start in range(0, row.size, 16):
         vector = result[start : start + 16]
@@ -58,7 +59,7 @@ def test_the_order_along_a_last_axis(size: int) -> None:
 
 @pytest.mark.parametrize("shape", [(7, 3), (40, 17), (9, 1100), (2, 50, 33)], ids=str)
 def test_the_order_along_another_axis(shape: tuple[int, ...]) -> None:
-    """Elements are added one after the other, however the lanes are cut."""
+    """Elements are added one after the other, whichever lanes a thread has."""
     x = scattered(*shape)
     axis = len(shape) - 2
     np.testing.assert_array_equal(np.array(mx.cumsum(mx.array(x, mx.float64), axis=axis)), np.cumsum(x, axis=axis))
@@ -68,7 +69,7 @@ def test_the_order_along_another_axis(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(1,), (15,), (16,), (33,), (3, 100), (300_000,), (20, 3)], ids=str)
 def test_a_sequential_scan_joins_one_element_after_the_other(shape: tuple[int, ...]) -> None:
-    """Along any axis, also where other scans go by vectors and chunks."""
+    """Along any axis, also where other scans are computed in vectors and chunks."""
     x = scattered(*shape).astype(np.float32)
     for axis in range(len(shape)):
         for manner in MANNERS:
@@ -83,7 +84,7 @@ def test_a_sequential_scan_joins_one_element_after_the_other(shape: tuple[int, .
 
 @pytest.fixture
 def short_chunks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Rows of more than 64 elements are cut."""
+    """Rows of more than 64 elements are cut into chunks."""
     for name, value in (("CHUNKED_SIZE", 64), ("CHUNK", 32), ("ROW_CHUNK", 32), ("SHORTEST_CHUNK", 20)):
         monkeypatch.setattr(scans, name, value)
     evaluate.forget_plans()
@@ -97,7 +98,7 @@ LONG = [((65,), 0), ((96,), 0), ((3, 131), 1), ((70, 5), 0), ((2, 61, 3), 1), ((
 @pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("name", SCANS)
 def test_chunks(name: str, cases: Cases) -> None:
-    """What is exact, or nearly so, does not show where a row is cut."""
+    """Operations that are exact, or nearly so, give the same result wherever a row is cut."""
     for (shape, axis), manner in cases.some(2, [(long, manner) for long in LONG for manner in MANNERS]):
         x = np.random.default_rng(len(shape)).integers(-3, 4, shape)
         y = mx.array(x, mx.float32 if name == "logcumsumexp" else mx.int16)
@@ -173,7 +174,7 @@ FUSED: dict[str, tuple[Callable[[mx.array], mx.array], int]] = {
 
 @pytest.mark.parametrize("name", FUSED)
 def test_what_shares_a_kernel(name: str) -> None:
-    """And that it has the bits of separate kernels."""
+    """Results have the bits of separate kernels."""
     function, count = FUSED[name]
     for shape in [(5, 21), (40, 50)]:
         x = mx.array(scattered(*shape) / 1e6, mx.float32)
@@ -213,7 +214,7 @@ def test_a_sum_and_a_scan_from_the_end_in_one_stage(axis: int) -> None:
 
 
 def apart(function: Callable[[mx.array], mx.array], x: mx.array) -> mx.array:
-    """The result if each operation is evaluated by itself."""
+    """The result with each operation evaluated alone."""
     order: dict[Any, mx.array] = {}
     result = function(x)
     for node in reachable([result.node]):
@@ -244,7 +245,7 @@ def test_threads_change_no_bit(counts: tuple[int, ...]) -> None:
 @pytest.mark.usefixtures("short_chunks")
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_in_place(reverse: bool) -> None:
-    """The memory of an input that ends becomes that of the result, also chunk by chunk."""
+    """The result gets the memory of an input that is not used afterwards, also if it is computed chunk by chunk."""
     scan = partial(mx.cumsum, reverse=reverse)
     numbers = np.arange(500, dtype=np.int32)
     assert all(plan.donations for plan in plans_of(scan, mx.array(numbers)))
@@ -257,7 +258,7 @@ def test_a_scan_in_place(reverse: bool) -> None:
 
 @pytest.mark.parametrize("size", [1030, 1040])
 def test_streaming_changes_no_bit(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors that begin at the end of a row are not aligned, so nothing is streamed there."""
+    """In a scan from the end of a row, vectors are not aligned, and streaming stores are not used."""
     x = mx.array(scattered(8, 1040), mx.float32)[:, :size]
     for axis, reverse in [(0, False), (0, True), (1, False), (1, True)]:
         scan = partial(mx.cumsum, axis=axis, reverse=reverse)
@@ -272,7 +273,7 @@ def test_streaming_changes_no_bit(size: int, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("short_chunks")
 def test_a_scan_of_another_one() -> None:
-    """Totals of chunks are folded where each chunk stands for itself."""
+    """A scan of the results of another scan, both of them in chunks."""
     x = np.round(np.random.default_rng(0).uniform(-3, 4, 130)) * (1 + 2j)
     got = mx.cumsum(mx.real(mx.cumsum(mx.array(x, mx.complex64))))
     np.testing.assert_array_equal(np.array(got), np.cumsum(np.cumsum(x).real).astype(np.float32))

@@ -1,4 +1,5 @@
-"""One update of each row of equal elements is chosen by the kernel that goes on with it; others are scattered."""
+"""One update of each row, of equal elements, becomes a choice in the kernel that uses it; other updates are
+scattered."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ JOINED: dict[str, Callable[[Any, Any], Any]] = {
 def scattered(
     fill: float, updates: np.ndarray, indices: np.ndarray, extent: int, mode: str, outside: str
 ) -> tuple[mx.array, np.ndarray]:
-    """Updates of the last axis by Weft and by a loop."""
+    """The result of scattering updates along the last axis, by Weft and by a loop."""
     shape = (*updates.shape[:-1], extent)
     places = [p.iota(shape=indices.shape, axis=axis, dtype=mx.int32) for axis in range(indices.ndim - 1)]
     x = mx.broadcast_to(mx.array(fill), shape)
@@ -50,7 +51,7 @@ def scattered(
 @pytest.mark.parametrize("outside", ["nearest", "nowhere"])
 @pytest.mark.parametrize("mode", JOINED)
 def test_values(rng: np.random.Generator, mode: str, outside: str) -> None:
-    """Of indices inside, negative ones and some outside; of updates that are -0."""
+    """With indices inside, negative ones and some outside, and updates of -0."""
     for shape in ((5, 1), (2, 3, 1)):
         updates = np.where(rng.random(shape) < 0.3, -0.0, rng.normal(size=shape)).astype(np.float32)
         for fill in (0.0, 1.5):

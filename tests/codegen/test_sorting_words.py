@@ -1,4 +1,4 @@
-"""Words in generated code: parted, in networks, and by digits where parting them takes too long."""
+"""Sorting of words in generated code: by parting, by sorting networks, and by digits where parting takes too long."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FORMS = {
 
 
 def words_of(form: Form, drawn: np.ndarray) -> np.ndarray:
-    """Words that have what was drawn as their keys."""
+    """Words whose keys are the numbers ``drawn``."""
     if form.is_double:
         bits = drawn.astype(np.float64).view(np.int64)
         return np.where(bits < 0, ~bits, bits ^ np.int64(-(1 << 63))).view(np.uint64)
@@ -50,7 +50,7 @@ def words_of(form: Form, drawn: np.ndarray) -> np.ndarray:
     ("name", "depth"), [*[("32 bits", depth) for depth in (0, 3)], *product(FORMS, (None, 1))], ids=str
 )
 def test_words_are_sorted(name: str, depth: int | None, rng: np.random.Generator) -> None:
-    """Also a part of them alone; whatever stands behind them stays as it is."""
+    """Also a part of an array alone; the words behind the part stay as they are."""
     form = FORMS[name]
     if not is_fast(form.size) and depth is not None:
         pytest.skip("this processor does not part words")

@@ -1,4 +1,4 @@
-"""Steps of plans that tests write by hand, and a target for them: what the tests of chains are about."""
+"""Steps of plans that tests of chains write by hand, and a target for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Turns(Schedule):
 
 
 class Stacks(Target):
-    """Does as many turns at once as it was made for. It has no schedule for a kernel of ``foreign`` lanes."""
+    """A target that does ``units`` turns at once. It has no schedule for a kernel of ``foreign`` lanes."""
 
     kind = key = "stacks"
     foreign = 7
@@ -69,7 +69,7 @@ def no_steps(call: RoutineCall) -> RoutineStep:
 
 
 class Whole(Primitive):
-    """An operation that is computed as a whole; each matrix by itself, if it is ``stacked``."""
+    """An operation that is computed as a whole, or, if it is ``stacked``, matrix by matrix."""
 
     def __init__(self, stacked: bool = True, scratch: int = 0) -> None:
         self.name = "whole"
@@ -131,7 +131,7 @@ class Steps:
         return group
 
     def attach(self, call: Node, reads: Sequence[Node | Access], *writes: Node | Access, stored: bool = True) -> None:
-        """Attach a kernel to the call that was added last, whose result it reads."""
+        """Attach a kernel to the call that was added last, whose result the kernel reads."""
         group = self.scheduled.pop().group
         launch = launched(reads, writes)
         self.attached[group] = Attachment(FusedGroup(-1), launch, Turns(), call, stored)
@@ -140,7 +140,7 @@ class Steps:
             del self.stored[call]
 
     def feed(self, operand: Node, reads: Sequence[Node | Access]) -> None:
-        """Have an operand of the call that was added last made by a kernel that feeds it."""
+        """Let a kernel feed an operand of the call that was added last."""
         kernel = Attachment(FusedGroup(-1), launched(reads, [operand]), Turns(), operand, stored=False)
         self.fed[self.scheduled[-1].group] = Feeder(0, kernel)
 
@@ -172,7 +172,7 @@ class Steps:
         )
 
     def chains(self, target: Target | None = None, fixed: Collection[Node] = ()) -> list[tuple[int, int, list[Node]]]:
-        """First and last step of each chain, and what is inside."""
+        """The first and last step of each chain, and the arrays inside it: those that are only needed turn by turn."""
         return [(one.first, one.last, list(one.inside)) for one in self.finder(target, fixed).found()]
 
 
@@ -200,7 +200,7 @@ def _node(x: Node | Access) -> Node:
 
 
 def three_steps(steps: Steps, **options: Any) -> tuple[Node, Node]:
-    """A call, a kernel, a call, whose result nobody reads; what the first two make."""
+    """Add a call, a kernel, and a call whose result nothing reads. Returns the results of the first two."""
     product, made = steps.call(value()), value()
     steps.kernel([product], made, **options)
     steps.call(made)

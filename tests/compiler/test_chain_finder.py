@@ -1,4 +1,4 @@
-"""Which steps of a plan are a chain: how many, of which extents, and for how many turns."""
+"""Which steps of a plan are a chain, by their number, their extents and the number of turns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_result_of_the_last_step_is_not_inside_if_somebody_asked_for_it() ->
 
 
 def test_steps_that_are_left_out_at_both_ends() -> None:
-    """They could be done turn by turn, but access nothing that is inside."""
+    """They could be done turn by turn, but access nothing that is inside of the chain."""
     steps = Steps()
     x, outputs = value(), [value(), value()]
     steps.kernel([x], outputs[0])
@@ -56,7 +56,7 @@ def test_steps_that_are_left_out_at_both_ends() -> None:
 
 
 def test_one_step_is_no_chain() -> None:
-    """Also if nobody reads what it makes, or it reads that itself."""
+    """Also if nothing reads its result, or it reads its result itself."""
     steps = Steps()
     product = steps.call(value())
     assert steps.chains() == []
@@ -72,7 +72,8 @@ def test_a_chain_ends_with_a_kernel() -> None:
 
 
 def test_a_step_is_a_part_of_one_chain() -> None:
-    """The last call reads other matrices of what the kernel makes: it would be a chain with the call before it."""
+    """The last call reads matrices of other turns of an output of the kernel. Without the kernel it would be a chain
+    with the call before it."""
     steps = Steps()
     product, made, output = steps.call(value()), value(), value()
     steps.kernel([product], made, output)
@@ -103,7 +104,7 @@ def test_a_target_without_chains() -> None:
 
 
 def test_there_is_nothing_to_look_for_if_temporaries_are_small() -> None:
-    """Nor if they are the memory of the program's results."""
+    """Nor if they share the memory of the program's results."""
     steps = Steps()
     product, _ = three_steps(steps)
     result = steps.scheduled[2].group.results[0]  # type: ignore[attr-defined]  # it is a call
@@ -117,7 +118,7 @@ def test_there_is_nothing_to_look_for_if_temporaries_are_small() -> None:
 
 @pytest.mark.parametrize("limit", [4 * PART, 4 * PART + 1])
 def test_how_much_has_to_be_inside(limit: int) -> None:
-    """Others may be large."""
+    """A large array outside of the chain makes no difference."""
     steps = Steps()
     x, large = value(), value((64, 16, 16))
     product = steps.call(x)
@@ -137,7 +138,7 @@ def test_scratch_memory_of_all_units_is_no_larger_than_what_is_inside(units: int
 @pytest.mark.parametrize("primitive", [IN_ANY_ORDER, WITH_SCRATCH])
 @pytest.mark.parametrize("first", [True, False])
 def test_calls_that_are_in_no_chain(primitive: Primitive, first: bool) -> None:
-    """Units in another order than that of matrices, or with scratch memory of the run."""
+    """Calls whose units have another order than the matrices, and calls with scratch memory for the whole run."""
     steps = Steps()
     product = steps.call(value(), primitive=primitive if first else PRODUCT)
     result = steps.call(product, primitive=PRODUCT if first else primitive)
@@ -145,7 +146,7 @@ def test_calls_that_are_in_no_chain(primitive: Primitive, first: bool) -> None:
 
 
 def test_calls_of_other_stacks() -> None:
-    """Of six matrices, which four turns cannot share, while two can."""
+    """Four turns cannot share six matrices, but can share two."""
     for count, there in ((6, False), (2, True)):
         steps = Steps()
         product = steps.call(value(), shape=(4, 12, 16))
@@ -156,7 +157,7 @@ def test_calls_of_other_stacks() -> None:
 
 @pytest.mark.parametrize(("rows", "lanes"), [(3, TURN), (4, Stacks.foreign)])
 def test_kernels_that_cannot_be_done_turn_by_turn(rows: int, lanes: int) -> None:
-    """Rows that turns cannot share; what the target leaves to another one."""
+    """Four turns cannot share three rows; for the other kernel the target has no schedule."""
     steps = Steps()
     three_steps(steps, rows=rows, lanes=lanes)
     assert steps.chains() == []
@@ -177,7 +178,7 @@ def test_a_kernel_that_has_nothing_to_do() -> None:
 
 
 def test_lanes_that_are_several_axes_are_taken_apart() -> None:
-    """All elements are one axis until turns share them; then rows are matrices."""
+    """All elements are one axis of lanes; when turns share them, the axis is cut into rows, one for each matrix."""
     steps = Steps()
     product, made = steps.call(value()), value()
     whole = [at(node, row=0) for node in (product, made)]
@@ -190,7 +191,8 @@ def test_lanes_that_are_several_axes_are_taken_apart() -> None:
 
 
 def test_a_step_is_looked_at_for_each_number_of_turns() -> None:
-    """The kernel exchanges the matrices of a pair: a call of two matrices of pairs follows it, one of four does not."""
+    """The kernel exchanges the matrices of a pair: a call of two matrices, each a pair, can follow it, one of four
+    cannot."""
     steps = Steps()
     product, made = steps.call(value()), value()
     exchanged = [at(product, 2 * TURN, 1, TURN), at(product, 2 * TURN)]
@@ -201,7 +203,7 @@ def test_a_step_is_looked_at_for_each_number_of_turns() -> None:
 
 
 def test_accesses_are_looked_at_for_each_number_of_turns() -> None:
-    """Each row of the kernel reads the first matrix of its pair: of four turns some read what others make."""
+    """Each row of the kernel reads the first matrix of its pair: with four turns, some turns read what others write."""
     steps = Steps()
     product, made = steps.call(value()), value()
     first, own = [
@@ -220,7 +222,8 @@ def test_accesses_are_looked_at_for_each_number_of_turns() -> None:
 
 @pytest.mark.parametrize("constants", [MOST_ENTRIES - 4, MOST_ENTRIES - 3])
 def test_how_many_addresses_and_constants_there_are(constants: int) -> None:
-    """Of nodes there are four: the input, two inside, the result. With one constant more, the last step is left out."""
+    """A chain has four addresses of arrays: the input, two inside, the result. With one constant more, the last step is
+    left out."""
     steps = Steps()
     three_steps(steps, constants=constants)
     assert [chain[1] for chain in steps.chains()] == [2 if constants == MOST_ENTRIES - 4 else 1]

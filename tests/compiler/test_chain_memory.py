@@ -1,4 +1,4 @@
-"""What is inside of a chain, by who reads and writes it: steps and a target that are written by hand."""
+"""Which arrays are inside of a chain, by the steps that read and write them; steps and target are written by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_inputs_may_be_read_anywhere() -> None:
 
 
 def test_results_may_be_written_anywhere() -> None:
-    """In memory, as others read them after the chain."""
+    """Also in the matrices of other turns, because steps read the result only after the chain."""
     steps = Steps()
     product, result = steps.call(value()), value()
     steps.kernel([product], at(result, 16, 1), rows=4)
@@ -48,7 +48,8 @@ def test_results_may_be_written_anywhere() -> None:
 
 @pytest.mark.parametrize("computed", [True, False])
 def test_what_several_steps_write_keeps_its_order(computed: bool) -> None:
-    """A step that writes in the matrices of other turns is no part of a chain with another one that writes there."""
+    """A step that writes in the matrices of other turns is in no chain with another step that writes to the same
+    array."""
     steps = Steps()
     product, result = steps.call(value()), value()
     steps.kernel([product], result)
@@ -73,7 +74,7 @@ def test_what_is_added_to_is_read() -> None:
 
 
 def test_what_was_made_before_is_not_inside() -> None:
-    """Nor what is read afterwards."""
+    """Nor is an array that is read after the chain."""
     steps = Steps()
     before = value()
     steps.kernel([value()], before, rows=3)  # in no chain
@@ -84,7 +85,7 @@ def test_what_was_made_before_is_not_inside() -> None:
 
 
 def test_results_that_only_an_attached_kernel_reads() -> None:
-    """They are not in memory, and may be anywhere."""
+    """Such results are not in memory, so their place does not matter."""
     for stored in (False, True):
         steps = Steps()
         product, made = steps.call(value()), value()
@@ -95,7 +96,7 @@ def test_results_that_only_an_attached_kernel_reads() -> None:
 
 
 def test_what_a_kernel_reads_that_feeds_a_call() -> None:
-    """It is read by the step of the call; what the kernel makes is not in memory."""
+    """The kernel reads it in the step of the call; the kernel's own result is not in memory."""
     steps = Steps()
     product, operand = steps.call(value()), value()
     result = steps.call(operand)
@@ -113,7 +114,7 @@ def test_what_a_kernel_reads_that_feeds_a_call_behind() -> None:
 
 
 def test_operands_over_several_axes() -> None:
-    """Their loops over matrices are those of their factors."""
+    """The axes of their matrices are in the factors of the layout."""
     steps = Steps()
     product = steps.call(value())
     factors = (((2, 2 * TURN), (2, TURN)), ((16, 16),), ((16, 1),))

@@ -1,4 +1,4 @@
-"""Which accesses keep to a turn of a chain, against sets of elements."""
+"""Which accesses stay within the matrices of a turn, compared with sets of elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def accessing(outer: Any, inner: Any = (), offset: int = 0, computed: bool = Fal
 
 
 def stays(access: NodeAccess, turns: int) -> bool:
-    """Whether each turn, of so many equal ones of the loops outside, has its own part of the elements."""
+    """Whether each of ``turns`` equal parts of the outer loops accesses its own part of the elements."""
     if SIZE % turns or access.computed:
         return False
     indices = list(product(*[range(extent) for extent, _ in access.outer]))
@@ -39,7 +39,7 @@ def stays(access: NodeAccess, turns: int) -> bool:
 
 
 def test_what_stays_in_its_turn(rng: np.random.Generator) -> None:
-    """It says so only where it is true."""
+    """`stays_in` may be false where it could be true, but not the other way round."""
     found = 0
     for _ in range(4000):
         extents = [int(n) for n in rng.choice([1, 2, 3, 4, 6], rng.integers(1, 4))]

@@ -1,4 +1,4 @@
-"""Which groups need which, as the planner asks for it, against a search of all paths."""
+"""Which groups depend on which, as the planner needs to know, compared with a search of all paths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def reached(group: Group) -> set[Group]:
 
 
 def check(dependencies: Dependencies, groups: list[FusedGroup], random_numbers: random.Random) -> None:
-    """Ask some of what the planner asks; what is asked changes what is known."""
+    """Make some of the queries that the planner makes; their answers are stored, and change how later ones are
+    found."""
     for _ in range(random_numbers.randrange(4)):
         left, right, third = [random_numbers.choice(groups) for _ in range(3)]
         after = reached(left)

@@ -1,4 +1,4 @@
-"""What it takes to plan large graphs grows in proportion to them: counted in lines of Weft that are executed."""
+"""The work to plan large graphs grows in proportion to their size, in executed lines of Weft."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def lines_to_evaluate(program: Callable[[int], Any], size: int) -> int:
 
 
 def lines_of(work: Callable[[], Any]) -> int:
-    """How many lines of Weft are executed."""
+    """The number of lines of Weft that are executed."""
     count = 0
 
     def line(frame: FrameType, event: str, argument: object) -> Any:
@@ -50,7 +50,7 @@ def lines_of(work: Callable[[], Any]) -> int:
 
 
 def many_users(size: int) -> list[mx.array]:
-    """One value that many results are made of."""
+    """One value that many results use."""
     x = mx.arange(8.0)
     return [x * float(k) for k in range(size)]
 
@@ -61,7 +61,7 @@ def users_in_two_shapes(size: int) -> list[mx.array]:
 
 
 def a_result_of_every_step(size: int) -> list[mx.array]:
-    """The kernel of all that is behind a value is met after the one of a result that nothing else needs."""
+    """The kernel of all operations on the way to a value is found after that of a result which nothing else needs."""
     results = []
     x = mx.arange(16.0)
     for _ in range(size):
@@ -85,7 +85,7 @@ def gradients_of_layers(size: int) -> Any:
 
 
 def gradient_of_steps(size: int) -> mx.array:
-    """The gradient of what all steps use is a sum of products, which one kernel reads."""
+    """The gradient of a value that all steps use is a sum of products, which one kernel reads."""
     inputs = mx.ones((size, 4))
 
     def loss(weight: mx.array) -> mx.array:
@@ -98,7 +98,7 @@ def gradient_of_steps(size: int) -> mx.array:
 
 
 def an_optimizer_of_many_arrays(size: int) -> Any:
-    """As many inputs end as there are results, all of one size."""
+    """There are as many inputs that are not used afterwards as results, all of one size."""
     parameters = {str(k): mx.ones((4,)) for k in range(size)}
     gradients = {str(k): mx.ones((4,)) for k in range(size)}
     optimizer = optim.Adam(0.1)
@@ -138,7 +138,7 @@ def test_planning_takes_a_time_in_proportion(program: Callable[[int], Any]) -> N
 
 
 def test_results_that_are_too_many_for_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They fill as few kernels as there have to be."""
+    """They fill no more kernels than necessary."""
     monkeypatch.setattr(CpuTarget, "limits", replace(CpuTarget.limits, members=50, uncut_members=50))
 
     def results(x: mx.array) -> list[mx.array]:
@@ -149,7 +149,8 @@ def test_results_that_are_too_many_for_one_kernel(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_long_chain_of_groups_is_before() -> None:
-    """As in the tangents of many steps: each group of a chain, from the last one on, is needed by one more group."""
+    """As in the tangents of many steps: each group of a chain, beginning with the last one, is needed by one more
+    group."""
 
     def linked(size: int) -> None:
         dependencies = Dependencies()

@@ -1,4 +1,4 @@
-"""Machine code belongs to a primitive, not to the name of one."""
+"""Cached machine code is found by the primitive and its parameters, not only by the primitive's name."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_put_in_place_of_a_primitive_is_not_kept_on_disk(tmp_path: Any) 
 
 
 class Told(Elementwise):
-    """Gives another number for each type and sign of its parameter."""
+    """An operation whose result depends on the type and the sign of its parameter."""
 
     parameters = ("k",)
 

@@ -16,7 +16,7 @@ from weft.runtime.host import host
 
 
 def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Plans two products and what is made of them, with temporaries, and inputs that end."""
+    """The plan of a function of two products, with temporaries, and inputs that are not used afterwards."""
     monkeypatch.setattr(plan, "CHECKS", True)
     x, y = mx.random.normal((8, 8)), mx.random.normal((8, 8))
     mx.eval(x, y)

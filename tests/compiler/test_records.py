@@ -1,4 +1,5 @@
-"""What a plan says about its steps: operations, loops, bytes, what is written; and that it says what really runs."""
+"""A plan's description of its steps: operations, loops, bytes, and the arrays that are written. It describes the steps
+that run."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def test_there_are_no_loops_over_nothing() -> None:
 
 
 def test_what_updates_write() -> None:
-    """The copy of the base, and then the part that changes; a scatter that adds reads what it adds to."""
+    """They write the copy of the base, and then the part that changes; a scatter that adds also reads the elements that
+    it adds to."""
     copy, part = records_of(lambda x, y: mx.slice_update(x, y, mx.array([10]), [0]), ROW, ROW[:5] + 1)
     assert (copy.bytes_written, part.bytes_written) == (400, 20)
     left, right = records_of(lambda x, y: mx.concatenate([x, y]), ROW, ROW[:5] + 1)
@@ -151,7 +153,7 @@ def test_what_is_written() -> None:
 
 @given(programs())
 def test_a_description_is_that_of_the_plan(program: Program) -> None:
-    """Planning again, which checks that the steps are the same, finds every result written by some step."""
+    """The plan is made again, with a check that its steps are the same; every result is written by a step."""
     plan = plan_of(program.__call__, *program.arrays())
     description = plan.describe()
     records = description.records
@@ -172,7 +174,7 @@ def test_temporaries_without_elements_are_left_out() -> None:
 
 
 def test_the_parts_of_a_call_are_counted_one_by_one() -> None:
-    """A sum of a long row has two steps, and its totals live in both of them."""
+    """A sum of a long row has two steps, and its totals are alive in both of them."""
     row = mx.zeros((1 << 20,))
     description = plan_of(lambda x: mx.cumsum(mx.sort(x)) * 2, row).describe()
     last = len(description.records) - 1

@@ -1,4 +1,4 @@
-"""Whether two accesses meet, and what is left around a slice, against sets of elements."""
+"""Whether two accesses overlap, and what remains of an array around a slice, compared with sets of elements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def apart(one: Loops, other: Loops, shape: tuple[int, ...]) -> bool:
 
 
 def drawn(rng: np.random.Generator, shape: Shape) -> Loops:
-    """Loops over an array of a shape, most of them along its axes, perhaps on behind the end of one."""
+    """Loops over an array of a shape, most of them along its axes; some go beyond the end of an axis."""
     weights = contiguous_strides(shape)
     axes = []
     for _ in range(rng.integers(1, 4)):
@@ -76,7 +76,7 @@ SHAPE = (6, 8)
 
 
 def test_a_number_may_be_stored_in_the_memory_of_a_vector() -> None:
-    """It is looked at as an array of no axes, and the loads of the vector go on behind it."""
+    """The number is an array without axes, and the vector's loads go beyond it."""
     number, vector = access_of((0, [(0, 1)])), access_of((0, [(1, 5)]))
     assert not are_apart(*number, *vector, ())
     assert are_apart(*number, *access_of((1, [(1, 4)])), ())

@@ -1,4 +1,4 @@
-"""Values that are computed again where they are used, of what is in memory anyway."""
+"""Values that are computed again where they are used, from arrays that are in memory in any case."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft.compiler.cpu import matmul
 from weft.compiler.remaking import saves_memory
 from weft.compiler.target import FusionLimits
 
-ROWS, COLUMNS = 512, 512  # as large as what caches do not hold
+ROWS, COLUMNS = 512, 512  # too large for caches
 X = mx.random.normal((ROWS, COLUMNS), key=mx.random.key(1))
 W = mx.random.normal((COLUMNS, COLUMNS), key=mx.random.key(2)) / 32
 
 
 def stored_by(layer: Callable[[mx.array], mx.array], rows: int = ROWS) -> list[str]:
-    """What a training step of two products stores between them, forwards and backwards."""
+    """The arrays that a training step of two products stores between them, forwards and backwards."""
 
     def loss(x: mx.array, w: mx.array) -> mx.array:
         return (layer(x @ w) @ w).square().mean()
@@ -35,7 +35,7 @@ def stored_by(layer: Callable[[mx.array], mx.array], rows: int = ROWS) -> list[s
 
 @pytest.fixture(autouse=True)
 def _two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a product makes whole rows, and is followed by what folds them, depends on how many threads there are."""
+    """How many threads there are decides whether a product computes whole rows with the folds that follow it."""
     monkeypatch.setattr(matmul, "thread_count", lambda: 2)
 
 
@@ -48,8 +48,8 @@ BETWEEN: dict[str, Callable[[mx.array], mx.array]] = {
 
 @pytest.mark.parametrize("name", BETWEEN)
 def test_what_a_gradient_needs_is_made_of_what_is_stored(name: str) -> None:
-    """Only what the products read is stored: the result of the layer, and a cotangent on each of two ways back; and of
-    the products those that two others are made of."""
+    """Only operands of products are stored: the result of the layer, and a cotangent on each of two ways back; and
+    those products that two other values are computed from."""
     assert len(stored_by(BETWEEN[name])) == 5
 
 
@@ -66,21 +66,21 @@ LARGE = LIMITS.uncached_size // 4
 
 
 def after(count: int, x: mx.array) -> mx.array:
-    """So many cheap operations."""
+    """``x`` after ``count`` cheap operations."""
     for _ in range(count):
         x = mx.abs(x)
     return x
 
 
 def scanned(size: int = ELEMENTS) -> mx.array:
-    """What is not made element by element."""
+    """A value that is not computed element by element, and is not in memory."""
     return mx.cumsum(mx.zeros(size))
 
 
 def is_remade(
     x: mx.array, uses: Mapping[mx.array, str] | None = None, stored: Sequence[mx.array] = (), users: str = "ab"
 ) -> bool:
-    """Whether the groups ``users`` compute it again; ``uses`` says in which groups other nodes are used."""
+    """Whether the groups ``users`` compute ``x`` again. ``uses`` names the groups that use other nodes."""
     groups = {array.node: list(used) for array, used in (uses or {}).items()}
     found: Any = lambda node: [(group, None) for group in groups.get(node, [])]  # noqa: E731 - a table
     nodes = [array.node for array in stored]
@@ -90,7 +90,7 @@ def is_remade(
 
 @pytest.mark.parametrize("size", [ELEMENTS, LARGE - 1, LARGE])
 def test_how_much_is_computed_again(size: int) -> None:
-    """Of what caches do not hold, as many operations for each byte of an element."""
+    """For arrays too large for caches, the limit of operations is multiplied by the bytes of an element."""
     most = 8 if size < LARGE else 8 * 4
     x = mx.zeros(size)
     mx.eval(x)
@@ -117,7 +117,7 @@ def test_constants_and_much_smaller_arrays_are_as_good_as_in_memory() -> None:
 
 
 def test_what_is_in_memory_in_any_case() -> None:
-    """What is stored, what several groups use, and what another group uses."""
+    """Arrays that are stored, that several groups use, or that another group uses."""
     x = scanned()
     view = x[::-1]
     assert not is_remade(after(1, x), {x: ""})
@@ -129,7 +129,7 @@ def test_what_is_in_memory_in_any_case() -> None:
 
 
 def test_no_more_is_read_than_what_is_saved() -> None:
-    """What all users read already costs nothing."""
+    """Reading arrays that all users read in any case costs nothing."""
     x, y, z = scanned(), scanned(), scanned()
     assert is_remade(x + y, {x: "ab", y: "ab"})
     assert is_remade(x + y, {x: "abc", y: "ac"})

@@ -1,4 +1,4 @@
-"""What is made of rotated arrays element by element is made in boxes, of slices, and no rotated array is in memory."""
+"""Elementwise functions of rotated arrays are computed in boxes, from slices, and no rotated array is in memory."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_steps_have_the_bits_of_numpy(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("shape", [(90_000,), GRID, (40, 50, 60), (500, SHORTEST_ROW), (20_000, 3)], ids=str)
 def test_random_stencils_have_the_bits_of_numpy(shape: tuple[int, ...], rng: np.random.Generator) -> None:
-    """Rotations of rotations, by nothing and by more than the extent; results that others read as a whole or in
-    parts; inputs that end, whose memory a result may take."""
+    """Rotations of rotations, by nothing and by more than the extent; results that other steps read as a whole or in
+    parts; inputs that are not used afterwards, whose memory a result may take."""
     for _ in range(4):
         moves = [(int(rng.integers(-70_000, 70_000)), int(rng.integers(len(shape)))) for _ in range(6)]
         moves += [(int(shift), axis) for axis in range(len(shape)) for shift in rng.integers(-1, 2, 1)]

@@ -1,4 +1,5 @@
-"""How a graph over several streams is cut: what may run where and when, and that nothing waits without a reason."""
+"""How a graph over several streams is cut into segments: which operations may run where and when, and that no segment
+waits without a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def leaf() -> mx.array:
 
 
 def plus(x: mx.array, y: mx.array, stream: Stream | None) -> mx.array:
-    """On a stream, or None for the caller's, as in a compiled function."""
+    """The sum on a stream; None is the caller's stream, as in a compiled function."""
     return with_stream(stream, mx.add, x, y)
 
 
@@ -41,7 +42,7 @@ def sources(node: Node) -> Sequence[Node]:
 
 
 def program(rng: np.random.Generator) -> list[mx.array]:
-    """Arrays that are made of each other on any streams, of which some are wanted."""
+    """Arrays that are made from each other on random streams; some of them are the results of the program."""
     arrays = [leaf()]
     while len(arrays) < 12:
         x, y = (arrays[rng.integers(max(0, len(arrays) - 5), len(arrays))] for _ in range(2))
@@ -60,7 +61,8 @@ def program(rng: np.random.Generator) -> list[mx.array]:
 
 
 def test_a_segment_needs_its_stream_alone_and_what_is_there_before(rng: np.random.Generator) -> None:
-    """Nothing is computed twice, and sent is just what others use."""
+    """A segment needs only its own stream and what was sent to it before. Nothing is computed twice, and only what
+    other segments use is sent."""
     for _ in range(60):
         wanted = program(rng)
         segments = cut(wanted)
@@ -88,7 +90,8 @@ def test_a_segment_needs_its_stream_alone_and_what_is_there_before(rng: np.rando
 
 
 def shown(wanted: dict[str, mx.array]) -> list[str]:
-    """Of each segment the stream and the names of its nodes, and behind an arrow the streams that they are sent to."""
+    """For each segment the stream and the names of its nodes; behind an arrow, the streams that the nodes are sent
+    to."""
     names = defaultdict(lambda: "other", {array.node: name for name, array in wanted.items()})
     streams = {CALLER: "caller", S: "s", T: "t", U: "u"}
     found = []
@@ -124,7 +127,7 @@ def test_who_is_awaited_by_more_comes_earlier() -> None:
 
 
 def test_what_was_awaited_before_is_not_awaited_again() -> None:
-    """``e`` and ``f`` wait for T. That ``c``, which came before on their stream, waited for U, is no difference."""
+    """``e`` and ``f`` wait for T. It makes no difference that ``c``, earlier on their stream, waited for U."""
     x = leaf()
     a, b = plus(x, x, U), plus(x, x, S)
     c, d = plus(a, a, S), plus(b, b, T)
@@ -133,7 +136,8 @@ def test_what_was_awaited_before_is_not_awaited_again() -> None:
 
 
 def test_who_waits_for_what_comes_later_does_not_wait_now() -> None:
-    """T waits for ``a`` and ``b``. That U waits for what is made of ``a`` when T is done, is no difference."""
+    """T waits for ``a`` and ``b``. It makes no difference that U, when T is done, waits for a value that is made from
+    ``a``."""
     x = leaf()
     a, b = plus(x, x, S), plus(x, x, S)
     c = plus(a, b, T)
@@ -143,7 +147,7 @@ def test_who_waits_for_what_comes_later_does_not_wait_now() -> None:
 
 
 def test_results_of_custom_functions_are_other_names() -> None:
-    """They wait for what they name, and not for other arguments nor for each other."""
+    """They depend on the arrays that they name, and neither on other arguments nor on each other."""
 
     y = leaf()
 
@@ -153,7 +157,7 @@ def test_results_of_custom_functions_are_other_names() -> None:
 
     @function.vjp
     def function_vjp(primals: object, cotangents: object, outputs: object) -> None:
-        """It is there so that the function is marked."""
+        """Defined so that the function has a vjp of its own."""
 
     a = plus(y, y, S)
     without, with_a = with_stream(T, function, a)
@@ -173,7 +177,7 @@ def test_arrays_with_values_and_those_made_of_nothing_are_in_no_segment() -> Non
 
 @pytest.mark.parametrize("later", [S, T])
 def test_results_of_one_operation_are_together(later: Stream) -> None:
-    """Also where one of them alone is awaited elsewhere."""
+    """Also if only one of them is needed by another stream."""
     sums, turned = with_stream(S, squares, leaf())
     next_one = plus(turned, turned, later)
     found = [nodes for _, nodes, _ in cut([sums, turned, next_one])]

@@ -1,4 +1,4 @@
-"""Short rows with an operand that is the same for all of them are joined to long ones."""
+"""Short rows with an operand that is the same for all of them are joined to long rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that are worked out from templates are those that planning gives."""
+"""Plans that are made from templates are equal to plans that are made without them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def without_code() -> Any:
 
 
 def entries_and_outputs(results: Sequence[mx.array]) -> tuple[list[Any], list[int]]:
-    """The program that computes arrays."""
+    """The graph and the results for the plan of some arrays."""
     program = Program()
     program.add([result.node for result in results], evaluate.strides_of_value)
     return program.entries, [program.position(result.node) for result in results]
@@ -157,7 +157,8 @@ def test_templates_give_the_plans_of_programs_with_other_shapes(cases: Cases, mo
 
 
 def decoded(lengths: Iterable[int], heads: int = 2, size: int = 16) -> Iterator[mx.array]:
-    """The results of steps with a cache for 64 tokens, of which so many are there."""
+    """The results of decoding steps with a cache for 64 tokens, for each of the ``lengths`` that the cache is filled
+    to."""
     keys, values = mx.zeros((1, heads, 64, size)), mx.zeros((1, heads, 64, size))
     weights = mx.full((heads * size, heads * size), 0.1)
     x = mx.ones((1, 1, heads * size))
