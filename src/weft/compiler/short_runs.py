@@ -1,5 +1,5 @@
-"""Runs of short plans in one function: calling a function in Python takes as long as some kernels, and longer than it
-takes to queue work on a device."""
+"""Runs of short plans by a single function: a call of a Python function takes as long as some kernels, and longer than
+it takes to queue work on a device."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from weft.runtime.steps import DONE, FIRST, POOL, Table
 from weft.runtime.thread_stack import own_stack
 
 _Expected = tuple[int, *InputLayout, Engine]
-"""The entry of a table for the address of an array, the layout of the array, and in whose memory it is."""
+"""The slot of a table that gets the address of an array, the layout that the array must have, and the engine in whose
+memory it must be."""
 
 _new = object.__new__
 
 
 class _Filled(NamedTuple):
-    """A table that has all entries except the addresses of arrays, the executor whose pool is in it if it is for the
-    CPU, and what runs it."""
+    """A table that is complete except for the addresses of arrays, the current executor (on the CPU, the table contains
+    its pool), and a function that runs the plan with it."""
 
     executor: Executor | None
     table: Table
@@ -38,7 +39,7 @@ class _Filled(NamedTuple):
 
 
 def _address(array: Any, expected: _Expected) -> int:
-    """The address of an array; 0 if it is not as expected, or has no value yet."""
+    """The address of an array; 0 if it is not as ``expected``, or has no value yet."""
     _, shape, dtype, strides, engine = expected
     if type(array) is not Handle.concrete:
         return 0
@@ -52,7 +53,7 @@ def _address(array: Any, expected: _Expected) -> int:
 class ShortRun:
     """Runs a plan that makes one array, for arrays of certain layouts, on a stream.
 
-    ``sources`` tells for each input of the plan which of the ``layouts`` it has, or is a node with a value.
+    ``sources`` gives for each input of the plan the number of an array and of its layout, or a node with a value.
     """
 
     __slots__ = (
@@ -81,7 +82,7 @@ class ShortRun:
     ) -> None:
         self._plan, self._engine, self._stream, self._dtype = plan, plan.engine, stream, dtype
         unread = FIRST + plan.layout.constant(len(constants))
-        self._entries = [*constants, 0]  # the last one is that of arrays which the plan does not read
+        self._entries = [*constants, 0]  # the last entry is for arrays that the plan does not read
         slots = {source: slot for slot, source in enumerate(sources, FIRST) if isinstance(source, int)}
         self._expected = [(slots.get(number, unread), *layout, plan.engine) for number, layout in enumerate(layouts)]
         self._count = len(layouts)
@@ -92,8 +93,9 @@ class ShortRun:
         self._free: list[_Filled] = []
 
     def run(self, arrays: Sequence[Any]) -> Node | None:
-        """A node with the result. None if nothing was run: the arrays are not as expected, have no values yet or are
-        not all different, or some thread traces, this one has another stream or a small stack, or somebody records."""
+        """A node with the result. None if nothing was run: if the arrays do not have the expected layouts, have no
+        values yet or are not all different; if some thread is tracing; if this thread has another stream, a stream with
+        queued work, or a small stack; or if runs are recorded."""
         stream, count, expected = self._stream, self._count, self._expected
         if of_thread.stream is not stream or len(arrays) != count or open_traces or recording.recorders:
             return None
@@ -117,13 +119,13 @@ class ShortRun:
                 self._free.append(filled)
             return None
         engine = self._engine
-        if engine is not host:  # native code for the CPU begins with the first step in any case
+        if engine is not host:  # native code for the CPU always begins with the first step
             values[DONE] = 0
         if self._arena is not None:
             slot, size, block = self._arena
             arena = Buffer(engine, size, block)
             values[slot] = arena.address
-        # What `Buffer`, `View` and `leaf` do, written out.
+        # `Buffer`, `View` and `leaf` inlined, for speed.
         slot, size, block = self._block
         buffer, view, node = _new(Buffer), _new(View), _new(Node)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
@@ -154,8 +156,8 @@ class ShortRun:
 def short_run(
     plan: Plan, constants: Sequence[int], sources: Sequence[int | Node], layouts: Sequence[InputLayout], dtype: Dtype
 ) -> ShortRun | None:
-    """Short runs on the current stream of a plan whose result has this ``dtype``; None if it makes more than one array,
-    is long, or is for a device that queues no work."""
+    """Short runs of a plan on the current stream; ``dtype`` is that of its result. None if the plan makes more than one
+    array, takes long, or is for a device other than the CPU that does not queue work."""
     stream, engine = of_thread.stream, plan.engine
     if not (engine is host or engine.queues) or plan.work >= SHORT_WORK or not isinstance(stream, Stream):
         return None

@@ -144,11 +144,11 @@ class Target(ABC):
         """The kinds under which steps of routines are looked up: that of this target, and that of its stand-in."""
         return (self.kind,) if self.stand_in is None else (self.kind, *self.stand_in.kinds)
 
-    def note_plan(self, key: bytes, parts: Any) -> None:  # noqa: B027  # not abstract: most have nothing to do
-        """Record that a plan is used, which has this key on disk."""
+    def note_plan(self, key: bytes, parts: Any) -> None:  # noqa: B027  # not abstract: most targets do nothing
+        """Record that a plan is used which has this key on disk."""
 
     def ready_plan(self, key: bytes) -> Any:
-        """What a plan with this key on disk is made of, if that was read in advance. It is given once."""
+        """The parts of the plan with this key on disk, if they were read in advance. They are returned only once."""
         return None
 
     def attached_schedule(self, launch: Launch) -> Schedule | None:

@@ -127,25 +127,25 @@ def _facts_of(code: CudaCode) -> tuple[Any, ...] | None:
 
 
 def problem_as_text(problem: cublas.MatmulProblem) -> str:
-    """What `problem_in` reads."""
+    """A text from which `problem_in` makes the problem again."""
     return json.dumps(_as_data(problem), separators=(",", ":"))
 
 
 def problem_in(text: str) -> cublas.MatmulProblem:
-    """The products that a text stands for."""
+    """The problem that a text describes."""
     found: cublas.MatmulProblem = _from_data(json.loads(text))
     return found
 
 
 @lru_cache(_WORKS)
 def work_as_text(work: CudnnWork) -> str:
-    """What `work_in` reads."""
+    """A text from which `work_in` makes the work again."""
     return json.dumps(_as_data(work), separators=(",", ":"))
 
 
 @lru_cache(_WORKS)
 def work_in(text: str) -> CudnnWork:
-    """What cuDNN is asked for by a text."""
+    """The work of cuDNN that a text describes."""
     found: CudnnWork = _from_data(json.loads(text))
     return found
 

@@ -1,8 +1,8 @@
 """Prepares, on threads while a program starts, what it needed the last time it ran.
 
-Initialising a card, loading NVIDIA's libraries, and letting them choose how they compute take some tenths of a second
-of native code. Meanwhile the process can make arrays and trace functions. What a program needed is on disk, under its
-name. It is a hint: what is not prepared is made when it is needed, and errors are raised there.
+Native code takes some tenths of a second to initialise a card, to load NVIDIA's libraries, and to choose how they
+compute. Meanwhile the process can make arrays and trace functions. The needs of a program are on disk, under its name.
+They are only hints: what is not prepared is made when it is needed, and only then errors are raised.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _MOST = 64
 """The most needs that are cached for a program."""
 
 Need = tuple[str, str]
-"""Its kind, and what is needed as a text."""
+"""A kind, and a text that describes what is needed."""
 
 
 class KindOfNeed(NamedTuple):
-    """How needs of a kind are prepared: ``begin`` is called if there are any, before the card is used, and ``make`` for
-    each need, once it is in use."""
+    """How needs of a kind are prepared. If there are any, ``begin`` is called before the card is used. ``make`` is
+    called for each need, after the first use of the card."""
 
     begin: Callable[[], object]
     make: Callable[[str], object]
 
 
 class HeadStart:
-    """Records what is needed, as texts, and prepares what the program needed last time, with a thread for each kind."""
+    """Records what is needed, and prepares what the program needed last time, each kind on a thread of its own."""
 
     def __init__(self, target: str, kinds: dict[str, KindOfNeed]) -> None:
         self._target, self._kinds = target, kinds
@@ -46,7 +46,7 @@ class HeadStart:
         self._has_begun = False
 
     def note(self, needs: Iterable[Need]) -> None:
-        """Record needs. If one of them was not known from last time, all needs are cached for the next process."""
+        """Record needs. If one of them was not needed last time, all needs are cached again for the next process."""
         is_new = False
         for kind, need in needs:
             noted = self._noted.setdefault(kind, [])
@@ -59,14 +59,14 @@ class HeadStart:
                 disk.put(key, json.dumps(self._noted).encode())
 
     def begin(self) -> None:
-        """Call ``begin`` for the kinds that are needed, unless that was done: the card is going to be used."""
+        """Call ``begin`` for the kinds that were needed last time, once. To be called before the card is used."""
         if not self._has_begun:
             self._has_begun = True
             for kind in self._kinds:
                 _on_a_thread(partial(self._begin, kind))
 
     def make(self) -> None:
-        """Begin to prepare everything: the card is in use."""
+        """Call ``make`` for all needs of last time. To be called after the first use of the card."""
         for kind in self._kinds:
             _on_a_thread(partial(self._make_all, kind))
 
@@ -81,7 +81,7 @@ class HeadStart:
                 self._kinds[kind].make(need)
 
     def _needs(self) -> dict[str, list[str]]:
-        """What was needed of each kind last time."""
+        """The needs of each kind in the last process."""
         disk, key = self._place()
         content = None if disk is None or key is None else disk.get(key)
         if content is not None:

@@ -1,4 +1,4 @@
-"""What programs need of a card: the card itself, plans with their kernels, and calls of cuBLASLt and cuDNN."""
+"""What programs need from a card: the card itself, plans with their kernels, and calls of cuBLASLt and cuDNN."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class ProgramNeeds:
             },
         )
         self._plans: dict[bytes, Unsealed] = {}
-        """Plans that are prepared, by their keys on disk."""
+        """The parts of prepared plans, by the plans' keys on disk."""
         self._rehearsals: dict[str, Rehearsal] = {}
 
     def card_will_be_used(self) -> None:
-        """Begin to prepare."""
+        """Prepare what can be prepared before the card is used."""
         self._head_start.begin()
 
     def card_is_used(self) -> None:
-        """Prepare the rest."""
+        """Prepare the rest, after the first use of the card."""
         self._head_start.note([(_CARD, "")])
         self._head_start.make()
 
     def note_plan(self, key: bytes, parts: Unsealed) -> None:
-        """Record that a plan which is on disk is used."""
+        """Record that a plan is used which has this key on disk."""
         self._head_start.note([(_PLAN, key.hex()), *_needs_of(parts)])
 
     def ready_plan(self, key: bytes) -> Unsealed | None:
-        """What a plan is made of, if it was prepared. It is given once: the caller may change it."""
+        """The parts of a plan, if it was prepared. They are returned only once, because the caller may change them."""
         return self._plans.pop(key, None)
 
     def _begin_card(self) -> None:
@@ -61,7 +61,7 @@ class ProgramNeeds:
             self._target.machine.entered()
 
     def _make_plan(self, need: str) -> None:
-        """Read a plan, and load its kernels."""
+        """Read a plan from disk, and load its kernels."""
         key, disk, machine = bytes.fromhex(need), loading.disk_of_plans(), self._target.machine
         content = None if disk is None else disk.get(key)
         if content is None or machine is None:
@@ -92,7 +92,7 @@ class ProgramNeeds:
 
 
 def _needs_of(parts: Unsealed) -> Iterator[Need]:
-    """Yield what the steps of a plan need of libraries, each need once."""
+    """Yield the needs of a plan's steps that concern libraries, each need once."""
     products, works = set(), set()
     for step in parts.steps:
         code = step.code

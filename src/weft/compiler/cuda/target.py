@@ -42,11 +42,11 @@ class CudaTarget(Target):
         self._needs = ProgramNeeds(self, self._descriptions)
 
     def card_will_be_used(self) -> None:
-        """Begin to prepare what the program needed the last time it ran."""
+        """Prepare what the program needed last time, as far as that is possible before the card is used."""
         self._needs.card_will_be_used()
 
     def card_is_used(self) -> None:
-        """Prepare the rest of what it needed."""
+        """Prepare the rest, after the first use of the card."""
         self._needs.card_is_used()
 
     def note_plan(self, key: bytes, parts: Any) -> None:

@@ -92,7 +92,7 @@ class Across(Integers):
         self.biases = self._stack(self.groups, coding.dtype) if coding.affine else ""
 
     def rows_of_words(self) -> int:
-        """For how many words of a row there is room on the stack."""
+        """The number of words of a row for which there is room on the stack."""
         return DEPTH * self.coding.bits // WORD
 
     def _stack(self, rows: int, dtype: Dtype) -> str:
@@ -123,7 +123,7 @@ class Across(Integers):
             self.e.emit(f"call void @keep_{kind}({operands}, ptr {self.pointer_to(stack, '0', vector, dtype)})")
 
     def pointer_to(self, stack: str, row: str, vector: int | str, dtype: Dtype) -> str:
-        """Where a vector of rows is in a row of one of the stacks."""
+        """The address of a vector of rows, in a row of one of the stacks."""
         return self.moved(stack, self.add(self.multiply(row, self.vectors), vector), self.L.type_of(dtype))
 
     def _get(self, stack: str, row: str, vector: int, dtype: Dtype) -> Value:
@@ -135,7 +135,7 @@ class Across(Integers):
         return self.decoded(self.divide(self.multiply(term, self.coding.bits), WORD), group)
 
     def decoded(self, first: str, group: str) -> Iterator[tuple[int, list[Value]]]:
-        """The same, given the position of their ``first`` word on the stack."""
+        """As `numbers`, given the position of the ``first`` word on the stack."""
         coding, vectors = self.coding, range(self.vectors)
         factors = [self._get(self.scales, group, v, coding.dtype) for v in vectors]
         offsets = [self._get(self.biases, group, v, coding.dtype) if coding.affine else None for v in vectors]

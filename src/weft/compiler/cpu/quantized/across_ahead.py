@@ -1,5 +1,5 @@
-"""Decodes a quantised matrix whose codes along a row are the terms of sums, for products that are limited by reading
-it: while some words are decoded, the next ones are read and transposed."""
+"""Decodes a quantised matrix whose codes along a row are the terms of sums, for products whose time is that of reading
+the matrix: while some words are decoded, the next ones are read and transposed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ SPANS_AHEAD = 4
 """How many spans ahead the words of a row are prefetched."""
 
 MOST_LINES = 16
-"""How many lines are transposed at most for what is decoded together."""
+"""The most cache lines that are read at once, to transpose as many words as are decoded at once."""
 
 
 class WeightRows(NamedTuple):
-    """Rows of a matrix, as registers: the addresses of the first one's words, scales and biases; how many words and
-    groups a row has, and the logarithm of the terms of a group; and how many rows there are."""
+    """Registers that describe rows of a matrix: the addresses of the words, scales and biases of the first row; the
+    numbers of words (``per_row``) and groups of a row; the binary logarithm of the number of terms of a group
+    (``shift``); and the number of rows (``present``)."""
 
     words: str
     scales: str
@@ -37,24 +38,25 @@ class WeightRows(NamedTuple):
 
 
 def squares_of_step(coding: VectorCoding, vectors: int) -> int:
-    """How many squares of words are decoded together, in ``vectors`` of rows; 0 if that is no whole number."""
+    """How many squares of words are decoded at once, in ``vectors`` vectors of rows; 0 if that is no whole number."""
     words = coding.words * vectors
     return 0 if coding.lanes % coding.words or words % coding.lanes else words // coding.lanes
 
 
 def reads_ahead(coding: VectorCoding, vectors: int, terms: int) -> bool:
-    """Whether rows of so many terms are decoded so. With more lines at once, arithmetic waits for them after all."""
+    """Whether rows with this number of terms are read ahead. With more cache lines at once, arithmetic would wait for
+    them all the same."""
     squares = squares_of_step(coding, vectors)
     return 0 < squares * coding.lanes <= MOST_LINES and terms * coding.bits >= coding.lanes * WORD
 
 
 class AcrossAhead(Across):
-    """Writes code that goes along ``rows``, ``vectors`` of rows at once. Each row has at least as many words as a
-    vector has lanes.
+    """Writes code that goes along ``rows``, ``vectors`` vectors of rows at once. Each row has at least as many words as
+    a vector has lanes.
 
-    The words of a row are treated in spans of that many. The last span may overlap the one before it. There is room
-    for two: one is decoded, the other one is transposed, a square for each one that is used up. Behind the end of the
-    rows, those that follow them in memory are prefetched: they are probably next.
+    A *span* of a row is as many words as a vector has lanes. The last span may overlap the one before it. The stack has
+    room for two spans. While one is decoded, the next one is transposed: one square of it for each decoded square.
+    Prefetching continues beyond the end of the rows, with the rows that follow in memory: they are probably next.
     """
 
     def __init__(self, coding: VectorCoding, vectors: int, w: Integers, rows: WeightRows) -> None:
@@ -77,8 +79,8 @@ class AcrossAhead(Across):
             self._transpose("0", vector)
 
     def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
-        """The decoded numbers of some terms, from ``term`` on in the rows: for each term a list of ``vectors`` vectors.
-        ``group`` is the position in the transposed scales."""
+        """The decoded numbers of the terms from ``term`` on that are decoded at once: for each term ``vectors``
+        vectors. ``group`` is the position of their group in the transposed scales."""
         word = self.divide(self.multiply(term, self.coding.bits), WORD)
         span, inside = self.divide(word, self.span), self.remainder(word, self.span)
         squares = squares_of_step(self.coding, self.vectors)
@@ -92,15 +94,15 @@ class AcrossAhead(Across):
         return self.moved(pointer, distance, MEMORY_TYPES[dtypes.uint32])
 
     def _first(self, span: str) -> str:
-        """The first word of a span."""
+        """The position of a span's first word in its row."""
         return self.smaller(self.multiply(span, self.span), self._last)
 
     def _room(self, span: str) -> str:
-        """The row of the stack in which a span begins."""
+        """The row of the stack at which a span begins."""
         return self.multiply(self.e.assign(f"and i64 {span}, 1"), self.span)
 
     def _transpose(self, span: str, vector: str) -> None:
-        """Transpose the words of a span of one vector of rows, and prefetch later ones."""
+        """Transpose the words of a span, for one vector of rows, and prefetch those of later spans."""
         e, per_row = self.e, self.rows.per_row
         starts = self.moved(self._starts, self.multiply(vector, self.span), "ptr")
         lines = [e.load("ptr", self.moved(starts, row, "ptr")) for row in range(self.span)]
@@ -115,8 +117,8 @@ class AcrossAhead(Across):
             e.store(type_, value.name, self.moved(to, step * self.vectors, type_))
 
     def _prefetch_scales(self, term: str) -> None:
-        """Prefetch scales, and biases, of the rows that follow: as far behind the first of them as ``term`` is from
-        the first term, and as many as rows, or a cache line."""
+        """Prefetch scales and biases of the rows that follow these in memory: in these rows' order of terms, those from
+        ``term`` on; one for each row, but at least a cache line."""
         rows, dtype = self.rows, self.coding.scales
         done = self.e.assign(f"lshr i64 {self.multiply(term, self._count)}, {rows.shift}")
         later = self.add(self.multiply(rows.groups, self._count), done)

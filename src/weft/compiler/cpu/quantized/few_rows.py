@@ -45,7 +45,7 @@ _STRIP = (
 
 @dataclass(frozen=True)
 class QuantizedStrip:
-    """``rows`` of the result times ``vectors`` of columns. The matrix may be read ``ahead``."""
+    """A part of the result: ``rows`` rows and ``vectors`` vectors of columns. ``ahead``: the matrix is read ahead."""
 
     coding: VectorCoding
     rows: int

@@ -64,8 +64,8 @@ class Vectors:
         return self.code.below(self.L, count)
 
     def each(self, count: str, body: Callable[[str, Value | None], None], first: str = "0") -> None:
-        """Call ``body(start, inside)`` for elements from ``first`` to ``count``. ``inside`` is the mask of the last
-        ones, which do not fill a vector, and otherwise None."""
+        """Call ``body(start, inside)`` for each vector of the elements from ``first`` to ``count``. ``inside`` is None,
+        or the mask of the last elements if they do not fill a vector."""
         whole = self.e.assign(f"and i64 {count}, {-self.width}")
         with self.e.loop(first, whole, self.width) as start:
             body(start, None)
