@@ -21,12 +21,12 @@ VIRTUAL_LANES = 16
 the length of the processor's vectors."""
 
 CHUNK = 1024
-"""Reductions over more lanes than this fold each chunk of so many lanes by itself, and then the results of the chunks
+"""Reductions over more lanes than this fold each chunk of this many lanes by itself, and then the results of the chunks
 in the same way, so that chunks can be folded in parallel."""
 
 SWEEP_PART = LANES_PART
-"""If a single axis of at least `PARTED_SWEEP` elements is folded, and it is not the axis of the lanes, each part of so
-many elements is folded by itself, and then the results of the parts, so that parts can be folded in parallel."""
+"""If a single axis of at least `PARTED_SWEEP` elements is folded, and it is not the axis of the lanes, each part of
+this many elements is folded by itself, and then the results of the parts, so that parts can be folded in parallel."""
 
 
 class LaneStride(enum.Enum):

@@ -17,7 +17,7 @@ from weft.runtime.memory import contiguous_strides
 Watch = Callable[[Group, Node], None]
 
 MANY_ROOTS = 17
-"""From so many roots on, registers do not hold all values until the end, where they would be stored."""
+"""From this many roots on, registers do not hold all values until the end, where they would be stored."""
 
 
 class Launches:

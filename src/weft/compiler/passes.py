@@ -14,7 +14,7 @@ import weft.primitives as p
 from weft.compiler.kernel import Instruction, Kernel, Level
 
 SHORT_ROW = 4096
-"""Rows of at most so many elements may have saved values on the stack."""
+"""Rows of at most this many elements may have saved values on the stack."""
 
 SAVED_LIMIT = 8
 

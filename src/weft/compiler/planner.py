@@ -30,7 +30,7 @@ from weft.runtime.steps import TableLayout
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
 MOST_TRIED = 16
-"""A kernel may read the results of thousands of calls. It is tried to attach it to at most so many, the last ones
+"""A kernel may read the results of thousands of calls. It is tried to attach it to at most this many, the last ones
 first."""
 
 

@@ -21,7 +21,7 @@ MOST_MADE = 64
 generate."""
 
 MOST_NODES = 1 << 12
-"""The most nodes that may be added to a graph. Planning so many takes some tenths of a second."""
+"""The most nodes that may be added to a graph. Planning that many takes some tenths of a second."""
 
 SHORTEST_ROW = 64
 """Shorter rows are not cut, because their parts would not fill vectors."""

@@ -13,7 +13,7 @@ from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.primitives.routine import Attached
 
 MOST_NUMBERS = 512
-"""An attached kernel may have at most so many numbers: the stack has room for them."""
+"""An attached kernel may have at most this many numbers: the stack has room for them."""
 
 # The positions of a section. Behind them come the numbers of the kernel, then pairs of a position and what is added
 # there for each lane before the first one, then the positions of the offsets of accesses to the result.

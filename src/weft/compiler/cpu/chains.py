@@ -41,8 +41,8 @@ class ChainAddress(int):
 
 
 def units_of(turns: int) -> int:
-    """How many units so many turns make: at most `UNITS_PER_THREAD` for each thread; 0 if some threads would be
-    idle."""
+    """How many units ``turns`` turns are divided into: at most `UNITS_PER_THREAD` for each thread; 0 if some threads
+    would be idle."""
     threads = thread_count()
     if turns % threads and turns < UNITS_PER_THREAD * UNITS_PER_THREAD * threads:
         return 0

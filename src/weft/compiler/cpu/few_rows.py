@@ -53,7 +53,7 @@ AHEAD = 16
 """How many rows ahead the matrix is prefetched where the processor would not do it."""
 
 FEW_SUMS = 4
-"""With at most so many rows, the sums of one vector of columns leave the processor idle."""
+"""With at most this many rows, the sums of one vector of columns leave the processor idle."""
 WAY_BYTES = 4096
 """Addresses at this distance are in the same set of the first cache."""
 

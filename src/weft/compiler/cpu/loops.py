@@ -37,7 +37,7 @@ LINE = 64
 """Bytes of a cache line."""
 
 MOST_IN_PAIRS = 8
-"""Parts of a sweep are folded two at a time if it has at most so many instructions, as these are written twice."""
+"""Parts of a sweep are folded two at a time if it has at most this many instructions, as these are written twice."""
 
 
 def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:

@@ -35,7 +35,7 @@ from weft.runtime.steps import Place
 _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
 _READING = 16
-"""Reading an element from memory takes the time of so many multiplications."""
+"""Reading an element from memory takes the time of this many multiplications."""
 
 _FED_BYTES = 1 << 22
 """The least size of an operand that a feeder makes: a smaller one stays in a cache, and is made faster as a whole."""
@@ -44,10 +44,10 @@ _WORK_PER_CALL = 1 << 15
 """The fewest multiplications for one call of an attached kernel: a call takes the time of some thousands of them."""
 
 _ROWS_OVER_AXES = 32
-"""From so many rows on, a left operand is read over several axes in memory, however many columns there are."""
+"""From this many rows on, a left operand is read over several axes in memory, however many columns there are."""
 
 _CACHED = 1 << 20
-"""A matrix of at most so many bytes is in the second cache."""
+"""A matrix of at most this many bytes is in the second cache."""
 
 
 _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}

@@ -29,7 +29,7 @@ LONGEST_STRIP = 32
 saved, and still fewer only if more than `STACK` bytes would be: each call of a piece takes some time."""
 
 LONG_ROW = 2 * LONGEST_STRIP * VIRTUAL_LANES
-"""In rows of at least so many lanes, pieces may do several vectors at once: the incomplete rest is small."""
+"""In rows of at least this many lanes, pieces may do several vectors at once: the incomplete rest is small."""
 
 SHORT_STRIP = 8
 FIRST_CACHE, STACK = 3 << 13, 1 << 18

@@ -73,7 +73,7 @@ WIDEST = 640
 SMALLEST_SHARE = 1 << 22
 """The fewest multiplications for each thread."""
 PACKING = 64
-"""Packing an element takes the time of so many multiplications."""
+"""Packing an element takes the time of this many multiplications."""
 
 _SUMS, _LEFT, _RIGHT = (0, 1, 2, 3), (4, 5), (6, 7)
 """The numbers of the registers for sums, left and right squares."""

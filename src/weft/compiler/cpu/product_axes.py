@@ -30,7 +30,7 @@ MOST_FACTORS = 8
 """The most axes in memory that an axis may go over."""
 
 FEW_ROWS = 4
-"""Up to so many rows have a block of their own."""
+"""Up to this many rows have a block of their own."""
 MANY_ROWS = 256
 """With more rows, a block with more rows is worth it, although these are read from as many places at once."""
 
@@ -53,7 +53,7 @@ def factor_numbers(*axes: Factors) -> list[int]:
 
 
 def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
-    """The block for a product of so many rows and columns, as by `filled`; for few rows it is wide."""
+    """The block for a product with ``rows`` rows and ``columns`` columns, as by `filled`; for few rows it is wide."""
     block = block_of(dtype)
     if block.vector_bytes == 64 and rows <= FEW_ROWS:
         return Block(dtype, FEW_ROWS, 6, 64)

@@ -68,7 +68,7 @@ def is_available() -> bool:
 
 
 def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool:
-    """Whether products of these dtypes, with so many rows, columns and terms, are computed with pairs."""
+    """Whether products of these dtypes are computed with pairs; ``extents`` are rows, columns and terms."""
     if dtype is not dtypes.float32 or sources[:2] != _SOURCES[:2] or not is_available():
         return False
     rows, columns, inner = extents
@@ -76,7 +76,7 @@ def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool
 
 
 def block_of(columns: int) -> PairsBlock:
-    """The block for a product with so many columns, chosen so that no single vector is left over."""
+    """The block for a product with ``columns`` columns, chosen so that no single vector is left over."""
     widest = PairsBlock(dtypes.float32, 8, 3, 64)
     vectors = -(-columns // widest.lanes)
     return PairsBlock(dtypes.float32, 8, 2, 64) if vectors % 3 == 1 else widest

@@ -17,7 +17,7 @@ from weft.compiler.cpu.code import Integers
 from weft.dtypes import Dtype
 
 SQUARE = 16
-"""Panels have room for a multiple of so many terms, because operands that are transposed are packed in squares."""
+"""Panels have room for a multiple of this many terms, because operands that are transposed are packed in squares."""
 
 # The first numbers of every step of a product. Strides are in elements, offsets in bytes.
 SLOTS = {"a": 0, "b": 2, "c": 4}

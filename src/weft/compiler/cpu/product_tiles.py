@@ -24,12 +24,12 @@ GROUP = 8
 SMALLEST_SHARE = 1 << 18
 """The least work of each thread."""
 PACKING = 24
-"""Packing an element takes the time of so many multiplications."""
+"""Packing an element takes the time of this many multiplications."""
 READING = 12
-"""Reading an element from a cache that is further away takes the time of so many multiplications."""
+"""Reading an element from a cache that is further away takes the time of this many multiplications."""
 FLAT_BLOCKS = 4, 2
-"""With at most so many blocks of rows (the first number), so many panels of columns (the second) are packed at once,
-because few blocks use them."""
+"""With at most this many blocks of rows (the first number), few blocks use a packed panel of columns, so only
+a few panels (the second number) are packed at once."""
 UNEVEN = 0.5
 """Threads end at different times; this part of a tile is added for it. Processors that also do other work are slower,
 and with small tiles the faster ones take over tiles that are left."""
@@ -45,14 +45,14 @@ SCRATCH_BYTES = 1 << 19
 ROWS_BYTES = 1 << 20
 """The most bytes of rows that an attached kernel needs whole, if they are made of several tiles."""
 PASSING = 16
-"""Storing an element, and reading it again, each take the time of so many multiplications."""
+"""Storing an element, and reading it again, each take the time of this many multiplications."""
 
 LITTLE = 32 << 10
-"""At most so many bytes are read in place: the first cache holds them."""
+"""At most this many bytes are read in place: the first cache holds them."""
 OFTEN = 6
-"""With so many panels of columns or more, packing a panel of rows is worth it."""
+"""With this many panels of columns or more, packing a panel of rows is worth it."""
 NEAR = 512 << 10
-"""At most so many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
+"""At most this many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
 FEW_ROWS = 256
 FEW_VECTORS = 16
 """With more vectors of columns, a single vector that is left over does not matter."""
@@ -78,8 +78,8 @@ def block_of(dtype: Dtype) -> Block:
 
 
 def filled(block: Block, columns: int, most: int = maxsize) -> Block:
-    """The block for a product with so many columns. It is another one if that avoids a vector that is left over, which
-    takes longer alone than with others, and if there are at most ``most`` vectors."""
+    """The block for a product with ``columns`` columns. It differs from ``block`` if that avoids a single vector at the
+    end, which takes longer alone than with others, and if there are at most ``most`` vectors."""
     vectors = -(-columns // block.lanes)
     if vectors > most:
         return block

@@ -42,7 +42,7 @@ MOST_ROWS = 8
 MOST_ROWS_IN_ALL = 16
 """With more rows, products are not computed in this way."""
 FEWEST_ROWS = 3
-"""With at most so many rows, registers hold the numbers of these rows for 8 terms."""
+"""With at most this many rows, registers hold the numbers of these rows for 8 terms."""
 SUMS_BYTES = 24 << 10
 """The most bytes that all sums of a strip take."""
 NARROWEST = 128
@@ -88,13 +88,13 @@ def strip_of(at_once: RowsAtOnce, columns: int, matrices: int, threads: int) -> 
 
 @cache
 def address(at_once: RowsAtOnce, sources: Sources) -> int:
-    """The address of the step for products with so many rows at once and operands of the dtypes ``sources``."""
+    """The address of the step for products of this many rows at once, with operands of the dtypes ``sources``."""
     name = f"rows_at_once_{sources.name}"
     return loading.load(f"{name} {at_once}", lambda: generate(at_once, sources, name), (name,))[name]
 
 
 def generate(at_once: RowsAtOnce, sources: Sources, name: str) -> str:
-    """The LLVM IR of the step for products with so many rows at once and operands of the dtypes ``sources``."""
+    """The LLVM IR of the step for products of this many rows at once, with operands of the dtypes ``sources``."""
     result = sources.result(at_once.dtype)
     functions = [
         _add_terms(at_once, sources, at_once.terms),

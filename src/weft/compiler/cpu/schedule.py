@@ -28,7 +28,7 @@ SHORTEST_FOLDED = 64
 SWEEP_OUTER_ROWS = 8
 """How many rows a sweep-outer kernel does together."""
 PAGE = 4096
-"""Processors read ahead within so many bytes. Rows whose total is longer are not read ahead as a single stream."""
+"""Processors read ahead within this many bytes. Rows whose total is longer are not read ahead as a single stream."""
 
 # The work of a grain in cheap operations on an element: some microseconds, so that sharing a step saves more time than
 # it takes. Blocks of expensive lanes are shorter than `LANE_BLOCK`, but not than `SHORTEST_LANE_BLOCK`.
@@ -38,8 +38,8 @@ SHORTEST_LANE_BLOCK = 1 << 11
 # Outputs of fewer bytes may still be in the last cache when they are read.
 STREAM_BYTES = 1 << 24
 
-# Operands of at least so many bytes are often not in a near cache. Short rows at computed locations are prefetched, as
-# many rows ahead as have LANES_AHEAD lanes together. Longer rows the processor reads ahead by itself.
+# Operands of at least this many bytes are often not in a near cache. Short rows at computed locations are prefetched,
+# as many rows ahead as have LANES_AHEAD lanes together. Longer rows are read ahead by the processor itself.
 FAR_BYTES = 1 << 21
 LONGEST_AWAITED = 256
 LANES_AHEAD = 512
@@ -76,8 +76,8 @@ class Walk(enum.Enum):
 class CpuSchedule(Schedule):
     """``transposed`` are the loads of a tiled kernel that read along rows, ``streamed`` the stores that go past the
     caches, by number of the instruction. ``awaited`` are the loads of rows at computed locations, which are prefetched
-    ``ahead`` rows before they are used; in a kernel with sweeps they are stores, which are prefetched so many turns of
-    the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
+    ``ahead`` rows before they are used; in a kernel with sweeps they are stores, which are prefetched ``ahead`` turns
+    of the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part."""
 

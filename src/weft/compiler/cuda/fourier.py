@@ -18,7 +18,7 @@ from weft.runtime.cuda import cufft
 from weft.runtime.cuda.cufft import TransformKind, Transforms
 
 _MOST_CALLS = 8
-"""An axis that is not the last one is transformed in place if that takes at most so many calls of cuFFT. Else it is
+"""An axis that is not the last one is transformed in place if that takes at most this many calls of cuFFT. Else it is
 moved to the end, which takes two copies."""
 
 

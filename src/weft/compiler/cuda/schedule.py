@@ -99,7 +99,7 @@ class CudaSchedule(Schedule):
     parts of their lanes. Each thread does ``lanes`` lanes at a time, ``pieces`` times, and 2 to the power of ``bits``
     threads are neighbours in a row. If ``saved_lanes`` is not 0, values are saved in shared memory, for that many lanes
     of a row in a block. ``turns`` is not 0 if threads have all their elements of a row at once, of which
-    ``in_registers`` arrays are in registers; or if threads share what is folded: then each has so many elements at a
+    ``in_registers`` arrays are in registers; or if threads share what is folded: then each has ``turns`` elements at a
     time. A long row is done by ``cluster`` blocks and has at most ``chunks`` chunks. If ``in_chunks``, rows are folded
     chunk by chunk; if ``in_parts``, sweeps part by part. If there are ``few_threads``, each does many turns of a sweep
     together, so that enough loads are in flight."""

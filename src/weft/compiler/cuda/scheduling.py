@@ -34,8 +34,8 @@ ROW_THREADS = 64
 """How many threads a block has that does rows, with 16 threads for each row."""
 
 ROW_UNITS, ENOUGH_ROW_BLOCKS = 4, 1 << 11
-"""A block that writes no rows does so many units (the first number) one after the other, if that leaves so many blocks
-(the second)."""
+"""A block that writes no rows does several units (the first number) one after the other, if that leaves enough blocks
+(the second number)."""
 
 LANES, MOST_LANES = 4, 8
 """Bounds for the lanes that a thread does at a time. Within these, they are as many of the narrowest numbers as it
@@ -45,29 +45,30 @@ BYTES_AHEAD = 32
 """How many bytes of each operand a thread loads before it computes, because memory takes long to answer."""
 
 MOST_AHEAD = 3
-"""With more operands, registers would not hold that."""
+"""The most operands for which a thread loads several elements: registers cannot hold those of more operands."""
 
 BLOCK_ELEMENTS = 1 << 11
 """The fewest elements of a block, if there are many elements: finding operands takes some time at its beginning."""
 
 ENOUGH_THREADS = 1 << 17
-"""Threads do several lanes only if there are so many threads then: about half of what the largest cards run at a
-time."""
+"""Threads do several lanes only if there are still at least this many threads: about half of what the largest cards run
+at a time."""
 
 FEW_THREADS, LONG_SWEEP = 1 << 18, 64
-"""With at most so many threads (the first number), memory is busy only if each has many loads in flight, which it can
-have in a sweep of so many turns (the second)."""
+"""With at most this many threads (the first number), memory is busy only if each has many loads in flight, which it can
+have in a sweep of at least as many turns as the second number."""
 
 FEW_RESULTS, SHARED_SWEEP = 1 << 11, 128
-"""With at most so many results (the first number), which would leave most of a card idle, the threads of a block share
-a fold if it has at least so many turns (the second)."""
+"""With at most this many results (the first number), which would leave most of a card idle, the threads of a block
+share a fold if it has at least this many turns (the second)."""
 
 FEW_ROWS, SHARED_ROW, HEAVY = 16, 512, 16
-"""They also share the folds of at most so many rows, of at least so many elements, each of which takes so many cheap
-operations."""
+"""They also share the folds of few rows (at most the first number) if these have at least as many elements as the
+second number, and each element takes at least as many cheap operations as the third."""
 
 SHARED_LANES, SHARING_BLOCKS = (4, 32), 128
-"""The fewest and most lanes of a block that shares folds: so few that there are so many blocks (the second number)."""
+"""Bounds for the lanes of a block that shares folds. Within these, there are so few that there are at least as many
+blocks as the second number."""
 
 SHARED_TURNS, SHARED_TILE = 8, 20 << 10
 """How many elements a thread that shares a fold has at a time, if those of a block need no more bytes of shared memory
@@ -84,18 +85,18 @@ TOTALS_BYTES = 32 << 10
 """Bytes of shared memory for the totals of a long row's chunks, in all passes."""
 
 FEWEST_FOLDED, ENOUGH_FOLDS = 8, 1 << 15
-"""Four threads fold a chunk if rows have at least so many chunks (the first number), and if that gives at least so many
-threads (the second)."""
+"""Four threads fold a chunk if rows have at least this many chunks (the first number), and if that gives at least this
+many threads (the second)."""
 
 SCAN_THREADS = 256
 """How many threads a block has that scans a row."""
 
 SCANNED_ROW = 512
-"""Rows of at least so many elements may be scanned by a block each."""
+"""Rows of at least this many elements may be scanned by a block each."""
 
 ENOUGH_SCANS = 1 << 12
-"""From so many rows on, each row is scanned by sixteen threads. With fewer rows a card would have too little work, so a
-block does each row."""
+"""From this many rows on, each row is scanned by sixteen threads. With fewer rows a card would have too little work, so
+a block does each row."""
 
 REGISTER_BYTES, REGISTER_BYTES_OF_LONG = 512, 256
 """Bytes of registers of a thread for saved values of its elements of a row, or of a long row. Blocks with long rows
@@ -116,12 +117,12 @@ FEWEST_CHUNKS = 4
 """The fewest chunks of a block, if several blocks do a row."""
 
 WASTED = 8
-"""One of so many threads of a block may have no lane of its row, if more than a warp are neighbours in a row."""
+"""One in this many threads of a block may have no lane of its row, if more than a warp are neighbours in a row."""
 
 WARP_BITS = 5
 
 TILED_FROM = 1 << 20
-"""With at least so many elements there are enough tiles for all blocks."""
+"""With at least this many elements there are enough tiles for all blocks."""
 
 TILE_BYTES = 40 << 10
 """Bytes of a block's shared memory for tiles."""
@@ -200,7 +201,7 @@ def _shared_folds(launch: Launch) -> CudaSchedule | None:
 
 
 def _grain(kernel: Kernel, elements: int) -> int:
-    """The fewest units of a block. A unit has ``elements`` elements, or so many in each turn of the sweeps."""
+    """The fewest units of a block. A unit has ``elements`` elements, or that many in each turn of the sweeps."""
     return 1 if kernel.sweeps else max(1, BLOCK_ELEMENTS // max(1, elements))
 
 

@@ -58,7 +58,7 @@ def width_of(at_once: QuantizedRowsAtOnce, columns: int, matrices: int, threads:
 
 @cache
 def address(at_once: QuantizedRowsAtOnce) -> int:
-    """The address of the step for products with so many rows at once."""
+    """The address of the step that computes this many rows at once."""
     name = f"quantized_rows_at_once_{at_once.coding.mode}"
     return loading.load(f"{name} {at_once}", lambda: generate(at_once, name), (name,))[name]
 

@@ -16,7 +16,7 @@ from weft.runtime.executor import thread_count
 _WORK_PER_GRAIN = 1 << 18
 _WORK_OF_READER = 1 << 20
 _READING = 8
-"""Reading and decoding a code takes the time of so many multiplications."""
+"""Reading and decoding a code takes the time of this many multiplications."""
 
 
 @p.quantized_matmul.routine.on("cpu")

@@ -22,7 +22,7 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 _WORK_PER_GRAIN = 1 << 15
 _ENOUGH = 4
-"""From so many matrices on, each is computed in a lane; fewer are computed one by one."""
+"""From this many matrices on, each is computed in a lane; fewer are computed one by one."""
 
 _SHARED = 2048
 _MATRICES, _LINES, _FIRST_OPERAND, _OPERAND_FIELDS = 0, 1, 4, 4

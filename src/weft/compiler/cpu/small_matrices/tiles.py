@@ -89,7 +89,7 @@ class Room:
         return Line(self.code, self.pointer, self.size, self.dtype)
 
     def tile(self, columns: str | int) -> MatrixTile:
-        """The memory as matrices with so many columns, row by row."""
+        """The memory as matrices with ``columns`` columns, stored row by row."""
         return MatrixTile(self.code, self.pointer, self.code.multiply(str(columns), self.size), self.size, self.dtype)
 
 

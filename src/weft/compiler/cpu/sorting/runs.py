@@ -13,7 +13,7 @@ from weft.compiler.cpu.code import Code, EmittedFunction, read
 from weft.compiler.cpu.sorting import rows
 
 SHORT = 16
-"""Runs of at most so many words are sorted by insertion. Most runs are much shorter."""
+"""Runs of at most this many words are sorted by insertion. Most runs are much shorter."""
 
 
 def differences(form: Form) -> EmittedFunction:

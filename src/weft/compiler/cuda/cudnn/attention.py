@@ -28,7 +28,7 @@ _gradients = CudnnOperation("attention_gradients", _NAMES)
 OPERATIONS = (_value, _gradients)
 
 FEW_QUERIES = 8
-"""With at most so many queries cuDNN is not used: it would need a plan for each number of keys, and that grows with
+"""With at most this many queries cuDNN is not used: it would need a plan for each number of keys, and that grows with
 each token that is generated."""
 _HALVES = (dtypes.float16, dtypes.bfloat16)
 _MOST_FEATURES = 256
@@ -36,10 +36,10 @@ _MOST_FEATURES = 256
 _MULTIPLE = 8
 """Features, and the distances of their rows, are multiples of this, because cuDNN reads 16 bytes at once."""
 MOST_UNREAD = 4
-"""An operand is read in place if the array that it is a view of has at most so many times its size. Queries, keys and
+"""An operand is read in place if the array that it is a view of has at most this many times its size. Queries, keys and
 values are often parts of the result of one product."""
 _MOST_SCORES = 1 << 28
-"""The scores of gradients are stored, so examples and heads are divided into parts with at most so many scores."""
+"""The scores of gradients are stored, so examples and heads are divided into parts with at most this many scores."""
 
 
 class _Operand(NamedTuple):

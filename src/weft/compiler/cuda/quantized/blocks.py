@@ -104,7 +104,7 @@ class TileCut(NamedTuple):
 
 
 def cut_of(extents: tuple[int, int, int], matrices: int, dtype: Dtype) -> TileCut:
-    """How a product of so many rows, columns and terms is cut."""
+    """How a product is cut into tiles; ``extents`` are its rows, columns and terms."""
     rows, columns, inner = extents
     if rows <= 8:
         tile = (8, 128, 4, 2)

@@ -16,7 +16,8 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.cuda import cublas
 
 _MANY_ROWS = 32
-"""From so many rows of half precision on, the library multiplies faster, even if the matrix has to be decoded first."""
+"""From this many rows of half precision on, the library multiplies faster, even if the matrix has to be decoded
+first."""
 
 p.dequantize.routine.on("cuda")(dequantize.step)
 

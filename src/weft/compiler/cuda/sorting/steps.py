@@ -36,8 +36,8 @@ VALUES, INTEGERS, WIDE_VALUES, INDICES = (
 registers), for values of eight bytes, and for indices."""
 
 COUNTING_THREADS, COUNTED_ITEMS, COPIED_BYTES = 256, 8, 1 << 15
-"""Threads and elements of a block that counts digits. It has as many copies of the counts as it has warps, or as fit so
-many bytes."""
+"""Threads and elements of a block that counts digits. It has as many copies of the counts as it has warps, or as
+fit the third number of bytes."""
 
 PARTS = 2048
 """The most parts, over all rows, in which the digits of long rows are counted."""
