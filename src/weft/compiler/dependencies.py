@@ -150,8 +150,8 @@ def _catch_up(group: Group) -> None:
 
 def _run_before(groups: Iterable[Group], later: int) -> None:
     """Note that groups, and so all that they need, run before those of a bit set. Bit sets that this changes are marked
-    as behind, and completed when they are asked for: in a long chain whose last groups change one by one, that is once
-    for most of them."""
+    as behind (``is_behind``) and completed when they are read. So in a long chain whose last groups change one by one,
+    most of them are completed only once."""
     pending = [group for group in groups if later & ~group.after]
     while pending:
         group = pending.pop()

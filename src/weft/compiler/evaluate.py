@@ -245,7 +245,7 @@ def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
 
 
 def sent_to(engine: Engine, shape: Shape, dtype: Dtype, view: View | None, stream: Stream) -> View | None:
-    """A copy of a value for another engine, queued behind its computation; None if the value is not being computed.
+    """A copy of a value for another engine, queued after its computation; None if the value is not being computed.
 
     ``stream`` computes the value.
     """

@@ -116,7 +116,7 @@ class Fusion(Grouping):
         return None if at is None else (view.inputs[0], at)
 
     def _is_computed(self, node: Node) -> bool:
-        """Whether a view shows a node that its user may compute. The nodes behind views are cached."""
+        """Whether a view shows a node that its user may compute. The nodes that views show are cached."""
         views = []
         while p.is_view(node) and node not in self._shown:
             views.append(node)

@@ -30,8 +30,8 @@ from weft.runtime.steps import TableLayout
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
 MOST_TRIED = 16
-"""A kernel may read the results of thousands of calls. It is tried to attach it to at most this many, the last ones
-first."""
+"""A kernel may read the results of thousands of calls. The planner tries to attach it to at most this many of them,
+the last ones first."""
 
 
 class Output(NamedTuple):

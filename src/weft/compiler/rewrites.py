@@ -19,8 +19,8 @@ UNROLLED_ELEMENTS = 8
 """Reductions of up to this many elements are unrolled. One of more elements fills the lanes of a vector well enough."""
 
 UNROLLED_AGAIN = 16
-"""The same for reductions whose elements are computed from a small input that is read again and again. Up to this many
-elements, folding across the lanes of vectors would take most of the time."""
+"""Reductions of up to this many elements are unrolled if these are computed from a small input that is read again and
+again: folding across the lanes of vectors would take most of the time."""
 
 UNROLLED_OPERATIONS = 32
 """The most operations that an unrolled reduction may add to a kernel."""

@@ -36,7 +36,7 @@ class _Machine:
 
     ``here`` are kinds of relocations that may refer to the image. For functions elsewhere, ``calls`` are kinds that
     refer to a stub, and ``loads`` kinds that refer to the slot that holds the address. ``jump`` is the code of a stub,
-    which jumps to the address in the slot behind it. ``write`` writes the target of a relocation into the code.
+    which jumps to the address in the slot after it. ``write`` writes the target of a relocation into the code.
     """
 
     jump: bytes

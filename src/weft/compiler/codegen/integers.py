@@ -54,7 +54,7 @@ class Integers:
         return self.e.assign(f"getelementptr {element}, ptr {pointer}, i64 {distance}")
 
     def memory(self, slot: int) -> str:
-        """An address from two numbers of the step, at ``slot`` and behind it: an entry of the table, an offset in
+        """An address from two numbers of the step, at ``slot`` and after it: an entry of the table, an offset in
         bytes."""
         entry = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(slot)}")
         return self.moved(self.e.load("ptr", entry), self.number(slot + 1))

@@ -117,7 +117,7 @@ def make(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image 
 
 
 def make_apart(text: str, functions: tuple[str, ...], quickly: bool = False) -> Image | bytes:
-    """The same while other threads do it too, with interrupts held back. ``host`` must have been called before."""
+    """As `make`, for several threads at once, with interrupts held back. `host` must have been called before."""
     with llvm_threads.apart():
         object_code = generator().object_code(text, quickly)
     return image_of(object_code, functions) or object_code

@@ -94,6 +94,6 @@ def ptx(text: str, architecture: str) -> str:
 
 
 def ptx_apart(text: str, architecture: str) -> str:
-    """The same while other threads do it too, with interrupts held back. `begin` must have been called before."""
+    """As `ptx`, for several threads at once, with interrupts held back. `begin` must have been called before."""
     with llvm_threads.apart():
         return _ptx(text, architecture)

@@ -148,7 +148,7 @@ define double @weft.wrap_angle(double %x, double %quarters, double %rest) nounwi
 )
 
 # An angle in [-pi/2, pi/2] that has the sine of x plus some quarter turns, for finite x beyond 2^16. With an integer m,
-# x is m 2^e / (2 pi) turns: the 192 bits of 2^e / (2 pi) behind the binary point times m, modulo 2^192, are the
+# x is m 2^e / (2 pi) turns: the 192 bits of 2^e / (2 pi) after the binary point times m, modulo 2^192, are the
 # fraction of a turn to more than 130 bits. An angle beyond a quarter of a turn is mirrored, as sin(pi - a) = sin(a),
 # and the result is converted to radians by a product of pairs. If the third argument is not zero, the result is the
 # rounding error of the angle instead.

@@ -1,6 +1,6 @@
 """Kernels that a step calls for each rectangle of its result, as soon as it is made.
 
-A section behind the numbers of the step describes the kernel: its address, its numbers, and which of these change from
+A section after the numbers of the step describes the kernel: its address, its numbers, and which of these change from
 rectangle to rectangle. They are changed in a copy on the stack, so the same code of a kernel serves all its uses.
 """
 
@@ -15,7 +15,7 @@ from weft.primitives.routine import Attached
 MOST_NUMBERS = 512
 """An attached kernel may have at most this many numbers: the stack has room for them."""
 
-# The positions of a section. Behind them come the numbers of the kernel, then pairs of a position and what is added
+# The positions of a section. After them come the numbers of the kernel, then pairs of a position and what is added
 # there for each lane before the first one, then the positions of the offsets of accesses to the result.
 CODE, SCRATCH, PITCH, TURNED, UNITS, LANE, COUNT, SHIFTS, READS, HEAD = range(10)
 

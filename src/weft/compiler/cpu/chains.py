@@ -1,6 +1,6 @@
 """The step of a chain: it calls the functions of other steps, all of them for one turn, then for the next.
 
-The numbers of those steps stand behind its own. They read a table on the stack, which is filled for each turn, because
+The numbers of those steps follow its own. They read a table on the stack, which is filled for each turn, because
 addresses in scratch memory differ from turn to turn.
 """
 

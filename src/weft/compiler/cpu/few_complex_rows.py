@@ -46,7 +46,7 @@ class _ComplexRowsKernel(FewRowsKernel):
         return self._chosen(parts, [lanes + lane + 1 if lane % 2 == 0 else lane - 1 for lane in range(lanes)])
 
     def _chosen(self, parts: str, lanes: Sequence[int]) -> str:
-        """Lanes of a vector; numbers behind its last lane are lanes of its negative."""
+        """Lanes of a vector; numbers after its last lane are lanes of its negative."""
         negative = self.e.assign(f"fneg {self.type} {parts}")
         order = ", ".join(f"i32 {lane}" for lane in lanes)
         operands = f"{self.type} {parts}, {self.type} {negative}"

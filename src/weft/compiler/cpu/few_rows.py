@@ -60,7 +60,7 @@ WAY_BYTES = 4096
 LINES_AHEAD = 4
 """How many cache lines ahead a column of the matrix is prefetched."""
 
-# The positions of the step's numbers behind those that every product has.
+# The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
 
 _KERNEL = (
@@ -270,7 +270,7 @@ class FewRowsKernel:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask)
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
-        """Add the terms behind the last whole square, from a copy on the stack."""
+        """Add the terms after the last whole square, from a copy on the stack."""
         e, terms = self.e, self._terms_of_square() // self.parts
         copy = e.slot(f"[{terms} x {self.type}]")
         first, end = [e.assign(f"udiv i64 {number}, {self.parts}") for number in (whole, "%inner")]

@@ -43,7 +43,7 @@ from weft.runtime.steps import Place
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
-# The positions of the step's numbers behind those that every product has.
+# The positions of the step's numbers after those that every product has.
 TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, TERMS, FEEDER, BATCH_AXES = range(13, 23)
 
 
@@ -178,7 +178,7 @@ class TileWriter(ProductStepWriter):
             self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
 
     def tile(self, unit: _Unit, across: str) -> None:
-        """The tile of a unit that begins ``across`` columns behind the first column."""
+        """The tile of a unit that begins ``across`` columns after the first column."""
         inner, most = self.number(INNER), self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)

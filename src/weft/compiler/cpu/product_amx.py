@@ -169,7 +169,7 @@ class _SquaresPacking(Integers):
 
 
 def _pack(way: Way, by_elements: bool) -> EmittedFunction:
-    """Pack up to ``DEPTH`` terms of ``%present`` elements. Squares are filled up with zeros behind the terms."""
+    """Pack up to ``DEPTH`` terms of ``%present`` elements. Squares are filled up with zeros after the terms."""
     w = _SquaresPacking(way)
     exchanged = (way is Way.ACROSS) != by_elements
     with w.e.loop("0", "%present", BLOCK) as element, w.e.loop("0", "%inner", TERMS) as term:

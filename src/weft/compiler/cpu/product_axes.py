@@ -34,7 +34,7 @@ FEW_ROWS = 4
 MANY_ROWS = 256
 """With more rows, a block with more rows is worth it, although these are read from as many places at once."""
 
-# The step's numbers behind those of every product in blocks: for rows, terms of the left operand, terms of the right
+# The step's numbers after those of every product in blocks: for rows, terms of the left operand, terms of the right
 # one and columns, how many axes they go over, and the extents and strides of these, innermost first.
 _LENGTH = 1 + 2 * MOST_FACTORS
 A_ROWS, A_TERMS, B_TERMS, B_COLUMNS = range(FEEDER + 1, FEEDER + 1 + 4 * _LENGTH, _LENGTH)
@@ -143,7 +143,7 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
             with w.e.loop("0", w.subtract(end, column), block.lanes) as further:
                 at = w.add(distance, further)
                 if mask is None:
-                    # The next panel is read from behind this one, at places that are far apart for each term.
+                    # The next panel is read from after this one, at places that are far apart for each term.
                     prefetch(w.e, w.moved(source, w.add(at, block.columns), block.element))
                 value = read(L, block.dtype, source, at, mask, block.dtype)
                 store(L, value, block.dtype, Location(target, w.add(first, further), False), mask)
@@ -176,7 +176,7 @@ class _TilesOverAxes(TileWriter):
         self.right_terms = self.e.slot(f"[{DEPTH} x i64]")
 
     def left_panels(self, operand: str, first: str, part: Terms, present: str) -> Panels:
-        # The kernel prefetches the rows behind those it multiplies.
+        # The kernel prefetches the rows after those it multiplies.
         behind = self.rest(self.number(ROWS), first, (GROUP + 1) * self.block.rows)
         self._write(A_ROWS, first, behind, self.row_starts)
         return Panels(operand, "", self.row_starts, self._left_terms(part))

@@ -94,7 +94,7 @@ class _PanelKernel(Integers):
         line = CACHE_LINE // self.block.dtype.size
         distance = self.multiply("%a_row", self.block.rows)
         with e.loop("0", "%inner", line) as first:
-            # If the left operand is read in place, the rows behind these are needed next.
+            # If the left operand is read in place, the rows after these are needed next.
             further = self.add(first, distance)
             for row in rows:
                 prefetch(e, self._further(row, further), READ_SOON)
@@ -149,7 +149,7 @@ class _PanelKernelOverAxes(_PanelKernel):
         rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
         line = CACHE_LINE // self.block.dtype.size
         with e.loop("0", "%inner", line) as first:
-            # The rows behind these are needed next.
+            # The rows after these are needed next.
             start = self._further("%a", self._term(first))
             for row in range(self.block.rows, 2 * self.block.rows):
                 prefetch(e, self._further(start, self._row(str(row))), READ_SOON)

@@ -31,7 +31,7 @@ from weft.compiler.cpu.product_tiles import MOST_TERMS
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
-# The step's number behind those of every product in blocks: the least sum of the exponents of two panels.
+# The step's number after those of every product in blocks: the least sum of the exponents of two panels.
 LEAST_EXPONENTS = FEEDER + 1
 BATCH_AXES = FEEDER + 2
 

@@ -140,7 +140,7 @@ class ProductStepWriter(Integers):
         return self.e.load("i64", quotient), self.e.load("i64", remainder)
 
     def section(self) -> str:
-        """The address of the section of an attached kernel, which is behind the batch axes."""
+        """The address of the section of an attached kernel, which is after the batch axes."""
         axes = self.number(self.batch_axes)
         index = self.add(self.multiply(axes, BATCH_FIELDS), self.batch_axes + 1)
         return self.moved("%numbers", index, "i64")

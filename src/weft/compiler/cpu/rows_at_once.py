@@ -48,7 +48,7 @@ SUMS_BYTES = 24 << 10
 NARROWEST = 128
 """How many columns the narrowest strip has: several cache lines of each row."""
 
-# The positions of the step's numbers behind those that every product has.
+# The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
 
 

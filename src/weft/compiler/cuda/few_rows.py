@@ -144,7 +144,7 @@ BatchAxis = tuple[int, int, int, int]
 
 
 def step(call: RoutineCall, transposed: bool, offsets: Sequence[int], axes: Sequence[BatchAxis]) -> RoutineStep:
-    """The step for products of the matrices at ``offsets`` bytes in left, right and result, and of those behind these
+    """The step for products of the matrices at ``offsets`` bytes in left, right and result, and of those after these
     along up to two axes. The left one has few rows; if ``transposed``, the right one has few columns."""
     operands = (*call.operands, *call.results)
     places = [[operand.slot, operand.offset + offset] for operand, offset in zip(operands, offsets, strict=True)]
@@ -400,7 +400,7 @@ class _FewRowsWriter(NumberedCode):
         return inside, self.e.assign(f"lshr i64 {number}, {extent.bit_length() - 1}")
 
     def _term(self, begin: str, block: str, term: str, part: int) -> str:
-        """The number of a term in the whole sum; the last one in place of those behind it."""
+        """The number of a term in the whole sum; the last one in place of those after it."""
         first = self.multiply(self.add(begin, block), DEPTH)
         found = self.add(self.add(first, part * self.strip.terms), term)
         return self.smaller(found, self.subtract(self.number(_INNER), 1))

@@ -197,7 +197,7 @@ class LongScansWriter:
 
     def _turned(self, index: str) -> str:
         """The position of an element in the direction of the scan, from its index in the chunk, and vice versa.
-        Positions behind the last element stay unchanged."""
+        Positions after the last element stay unchanged."""
         if not self.reverse:
             return index
         code = self.code

@@ -109,7 +109,7 @@ def _below(w: StageWriter, count: str, first: str) -> str:
 
 
 def product(name: str, rows: bool, source: ComplexAccess, sink: ComplexAccess, width: int) -> str:
-    """A stage that multiplies ``inner`` complex numbers by those of a table, and writes zeros behind them up to
+    """A stage that multiplies ``inner`` complex numbers by those of a table, and writes zeros after them up to
     ``outer``.
 
     If ``rows``, lanes are neighbours in a row, and the table has all real parts before all imaginary ones; else each
@@ -165,7 +165,7 @@ def halves_to_real(name: str, rows: bool, sink: ComplexAccess, width: int) -> st
 
 
 def _copy_first(w: StageWriter, parts: tuple[str, str], end: str, rows: bool) -> None:
-    """Copy the first number behind the last one."""
+    """Copy the first number after the last one."""
     for part in parts:
         start = w.moved("%from", part)
         if rows:

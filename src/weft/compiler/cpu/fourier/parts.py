@@ -36,7 +36,7 @@ def product(name: str, source: ComplexAccess, sink: ComplexAccess, width: int) -
 
 
 def zeros(name: str, width: int) -> str:
-    """Write zeros behind the first ``inner`` numbers."""
+    """Write zeros after the first ``inner`` numbers."""
     w = StageWriter(width)
     w.prepare(_ROW, _ROW)
     zero = w.L.constant(0.0, dtypes.float32)

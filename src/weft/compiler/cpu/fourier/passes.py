@@ -68,7 +68,7 @@ def spread_pass(name: str, radix: int, block: int, source: ComplexAccess, width:
     """A pass to planes in which ``q`` takes only ``block`` values, fewer than there are lanes: lanes are neighbouring
     ``u``, and results are put in order by shuffles.
 
-    Planes have room for a vector behind their last element: what a pass writes there is overwritten or never read.
+    Planes have room for a vector after their last element: what a pass writes there is overwritten or never read.
     """
     w = StageWriter(width)
     w.prepare(source, PLANES)

@@ -32,8 +32,8 @@ def first_pass(name: str, radix: int, rest: int, source: ComplexAccess, width: i
 
 
 def first_pass_of_halves(name: str, radix: int, rest: int, source: ComplexAccess, width: int) -> str:
-    """The same from the first halves of transforms of real numbers: see `ends.real_to_halves`. The second table is
-    `tables.row_half_roots`."""
+    """As `first_pass`, from the first halves of transforms of real numbers: see `ends.real_to_halves`. The second table
+    is `tables.row_half_roots`."""
     w = StageWriter(width)
     w.prepare(source, PLANES)
     halves = w.table("fine")
@@ -81,7 +81,7 @@ def second_pass(name: str, radix: int, done: int, sink: ComplexAccess, width: in
 
 
 def second_pass_to_real(name: str, radix: int, done: int, sink: ComplexAccess, width: int) -> str:
-    """The same to first halves of transforms of real numbers: see `ends.halves_to_real`. The second table is
+    """As `second_pass`, to first halves of transforms of real numbers: see `ends.halves_to_real`. The second table is
     `tables.row_half_roots`."""
     w = StageWriter(width)
     w.prepare(PLANES, sink)

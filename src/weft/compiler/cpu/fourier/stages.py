@@ -182,14 +182,14 @@ class Stages:
         self._second_of_rows(rows.second_pass, length, sink)
 
     def real_rows_together(self, length: int, source: End, sink: End) -> None:
-        """The same from ``length`` pairs of real numbers to the first half of their transform."""
+        """As `rows_together`, from ``length`` pairs of real numbers to the first half of their transform."""
         done, _ = radices_of(length) or ()
         self._first_of_rows(rows.first_pass, length, source)
         table = tables.shared(tables.row_half_roots, length, done, self.width // done, True)
         self._second_of_rows(rows.second_pass_to_real, length, sink, table)
 
     def half_rows_together(self, length: int, source: End, sink: End) -> None:
-        """The same from the first half of a transform to ``length`` pairs of real numbers."""
+        """As `rows_together`, from the first half of a transform to ``length`` pairs of real numbers."""
         _, rest = radices_of(length) or ()
         table = tables.shared(tables.row_half_roots, length, rest, self.width // rest, False)
         self._first_of_rows(rows.first_pass_of_halves, length, source, table)

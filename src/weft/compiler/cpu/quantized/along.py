@@ -50,7 +50,7 @@ class Along(Integers):
         by = Value(L, f"<{', '.join(f'i32 {shift}' for shift in shifts)}>", dtypes.uint32)
         if all(shift + coding.bits <= WORD for shift in shifts):
             return low >> by
-        # Bits from behind the last word are masked out later.
+        # Bits from after the last word are masked out later.
         high = self._spread(whole, type_, [min(word + 1, coding.words - 1) for word in words])
         return L.intrinsic("fshr", high, low, by)
 

@@ -35,7 +35,8 @@ from weft.primitives.quantized_formats import WORD
 MOST_ROWS = 8
 """With more rows, it pays to decode the matrix into panels."""
 _MOST_SUMS = 16
-"""How many vectors of sums fit the registers beside all else, if there are 32; half as many if there are 16."""
+"""How many vectors of sums fit the registers, together with all other values, if there are 32; half as many if there
+are 16."""
 
 _STRIP = (
     "ptr %x, ptr %words, ptr %scales, ptr %biases, ptr %c, i64 %inner, i64 %rows, i64 %columns, i64 %c_row, "

@@ -106,7 +106,7 @@ def _change(code: Code, changed: Callable[..., Value], start: str, stop: str, x:
 
 
 def _exchange(code: Code, a: MatrixTile, k: str, where: Value, rows: str, columns: str) -> None:
-    """Exchange row ``k`` with the row behind it whose number is in ``where``, in each lane."""
+    """Exchange row ``k`` with the row after it whose number is in ``where``, in each lane."""
     e, L = code.e, code.lanes
     with e.loop(code.add(k, 1), rows) as i:
         chosen = L.equal(where, numbered(code, i))

@@ -105,7 +105,7 @@ class Stack:
 
     def read(self, room: Room, start: str, count: str, first: str = "0") -> None:
         """Read ``count`` elements of each matrix, from element ``start`` on, into the room, from element ``first`` on.
-        Up to 15 elements behind them are overwritten."""
+        Up to 15 elements after them are overwritten."""
         self._move(0, room, start, count, first)
 
     def write(self, room: Room, start: str, count: str, first: str = "0") -> None:

@@ -28,7 +28,7 @@ from weft.primitives.sort_cuts import BLOCK_BYTES, BUCKETS, BUFFERS, SAMPLE
 SOURCE, TARGET, SCRATCH = 0, 2, 4
 ROWS, EXTENT, START, STOP, BLOCKS, BLOCK, BUFFER_BYTES, ROW_BYTES, JOINED = 6, 7, 8, 9, 10, 11, 12, 13, 14
 
-# Byte offsets of tables behind the buffers of a row.
+# Byte offsets of tables after the buffers of a row.
 SPLITTERS = 0
 BOUNDS = SPLITTERS + BUCKETS * 8
 DIFFERENCES = BOUNDS + (BUCKETS + 1) * 8
@@ -104,7 +104,7 @@ class _Row:
         return first, code.smaller(code.subtract(self.extent, first), size)
 
     def entry(self, position: int, index: str) -> str:
-        """The address of a 64-bit number in the tables behind the buffers."""
+        """The address of a 64-bit number in the tables after the buffers."""
         return self.code.moved(self.code.moved(self.table, position), index, "i64")
 
     def record(self, block: str, index: str | int) -> str:
@@ -113,7 +113,7 @@ class _Row:
         return self.code.moved(record, index, "i64")
 
     def splitter(self, bucket: str) -> str:
-        """The address of the smallest word that may be in a bucket. There is none behind the last bucket."""
+        """The address of the smallest word that may be in a bucket. There is none after the last bucket."""
         return self.code.moved(self.code.moved(self.table, SPLITTERS), bucket, self.word)
 
     def differences(self) -> str:

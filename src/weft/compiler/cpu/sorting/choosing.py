@@ -59,7 +59,7 @@ def _choose_lanes(code: Code, form: Form, writer: WordWriter, below: str, chosen
 
 
 def _choose_each(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
-    """Write each word behind those chosen before; if it is not chosen, the next word overwrites it."""
+    """Write each word after those chosen before; if it is not chosen, the next word overwrites it."""
     L, e = code.scalar, code.e
     with e.loop("0", "%count") as start:
         word = writer.words(L, start, None)

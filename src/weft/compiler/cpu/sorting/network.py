@@ -107,7 +107,7 @@ class _NetworkWriter:
             )
 
     def make_words(self, extent: str) -> str:
-        """Fill the tiles; positions behind the end of a row get the largest word. Returns the slot of a flag: whether
+        """Fill the tiles; positions after the end of a row get the largest word. Returns the slot of a flag: whether
         some elements are out of order."""
         code, e, L, form = self.code, self.e, self.L, self.form
         odd = e.slot("i1")

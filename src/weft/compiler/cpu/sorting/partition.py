@@ -100,7 +100,7 @@ def _copied_to_target(code: Code, form: Form) -> None:
 
 
 def _sort_rest(code: Code, v: Vectors, before: str, depth: str, least: str) -> None:
-    """Sort the words at ``%rest`` into ``%to``, behind the first ``before`` words."""
+    """Sort the words at ``%rest`` into ``%to``, after the first ``before`` words."""
     stop = code.subtract("%stop", before)
     with code.e.when(code.compare("sgt", stop, 0)):
         target = code.moved("%to", before, v.element)

@@ -202,7 +202,7 @@ def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
 
 
 def _plain(x: Array, weights: Shape, geometry: Geometry, result: Shape) -> tuple[Array, Geometry]:
-    """An array and a geometry with as many zeros before as behind it, and none between its elements. If the given
+    """An array and a geometry with as many zeros before as after it, and none between its elements. If the given
     geometry is another one, the zeros are made a part of the array."""
     zeros = (0,) * len(geometry.low)
     alike = geometry._replace(high=geometry.low)

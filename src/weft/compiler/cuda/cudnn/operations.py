@@ -13,7 +13,7 @@ from weft.runtime.cuda.cudnn.plans import CudnnCall, CudnnWork, plans_of
 
 
 class CudnnOperation(LibraryOperation):
-    """A work of cuDNN. If it is done in several calls, ``offsets`` says for each one how many bytes behind the first
+    """A work of cuDNN. If it is done in several calls, ``offsets`` says for each one how many bytes after the first
     one's its inputs and results begin; it is empty if there is one call."""
 
     def __init__(self, name: str, names: tuple[str, str]) -> None:

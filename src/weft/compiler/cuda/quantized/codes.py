@@ -106,7 +106,7 @@ def takes_in(factor: Value, offset: Value, power: float) -> Value:
 
 def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> list[Value]:
     """Words of the bits from ``start``, a multiple of eight, on: its bit is the lowest one of the first word. Nothing
-    behind word ``last`` is read."""
+    after word ``last`` is read."""
     L = Lanes(w.e, 1)
     first = w.e.assign(f"lshr i64 {start}, {WORD.bit_length() - 1}")
     count = -(-bits // WORD)
@@ -115,5 +115,5 @@ def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> lis
     shift = Value(L, w.e.assign(f"trunc i64 {start} to i32"), dtypes.uint32) & (WORD - 1)
     indices = [w.smaller(w.add(first, word), last) for word in range(count + 1)]
     found = [load(L, dtypes.uint32, Location(words, index, False), None) for index in indices]
-    # Bits that are shifted in from behind the last word are not used.
+    # Bits that are shifted in from after the last word are not used.
     return [L.intrinsic("fshr", high, low, shift) for low, high in pairwise(found)]

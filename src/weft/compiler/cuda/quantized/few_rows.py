@@ -404,8 +404,8 @@ class _QuantizedRowsWriter(ProductWriter):
             yield scaled(coding, number_at(coding, found, term * coding.bits), factor, offset)
 
     def _joined(self, words: str, part: str) -> Iterator[Value]:
-        """The same numbers, where the biases include the powers of two of the codes: that saves an operation for
-        each."""
+        """As `_numbers`, but the biases include the powers of two of the codes, which saves an operation for each
+        number."""
         bits = self.coding.bits
         factor, offset = self._scales(part)
         assert offset is not None

@@ -126,7 +126,7 @@ class Ranking:
         return indices
 
     def _placed(self, counts: str, threads: str, digit: str) -> str:
-        """The new position of an element: behind those that the warp has already placed, in the order of its
+        """The new position of an element: after those that the warp has already placed, in the order of its
         threads."""
         code, e = self.code, self.code.e
         counts, threads = code.at(counts, digit), code.at(threads, digit)

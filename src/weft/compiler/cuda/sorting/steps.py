@@ -116,7 +116,7 @@ class DigitCut(NamedTuple):
 
 
 class _Layout:
-    """Scratch memory; each request is placed behind the one before."""
+    """Scratch memory; each request is placed after the one before."""
 
     def __init__(self, slot: int, offset: int) -> None:
         self.slot, self.begin, self.end = slot, offset, offset
