@@ -374,3 +374,18 @@ def test_many_shapes_stay_cached() -> None:
     for _ in range(2):
         assert_close([compiled(mx.ones((n,))) for n in range(20)], [2.0 * n for n in range(20)])
     assert counted.calls == 20
+
+
+def test_numbers_that_are_broadcast_and_computed_with_take_no_memory() -> None:
+    def scaled(x: mx.array) -> mx.array:
+        return (x * (mx.full((1000, 1000), 0.1, mx.float16).astype(mx.float32) * 3 + 1)).sum(axis=0)
+
+    x = mx.random.normal((1000, 1000))
+    expected = scaled(x)
+    mx.eval(expected)
+    before = mx.get_active_memory()
+    compiled = mx.compile(scaled)
+    result = compiled(x)
+    mx.eval(result)
+    assert mx.get_active_memory() - before < x.nbytes // 2
+    assert_same_bits(result, expected)

@@ -38,7 +38,7 @@ class RecordedGraph:
                 depending.add(node)
                 inner.append(node)
                 self.is_open = self.is_open or not depends
-        inner = sorted([*inner, *_views_of_others(inner, depending, first)], key=lambda node: node.serial)
+        inner = sorted([*inner, *_free_others(inner, depending, first)], key=lambda node: node.serial)
         positions: dict[Node, int] = {node: position for position, node in enumerate([*inputs, *inner])}
         used = [source for node in inner for source in node.inputs]
         constants = dict.fromkeys(node for node in [*used, *outputs] if node not in positions)
@@ -101,19 +101,43 @@ class RecordedGraph:
         return self._run(inputs, remake)
 
 
-def _views_of_others(inner: Sequence[Node], depending: set[Node], first: int) -> list[Node]:
-    """Views that do not depend on the inputs. They are recorded as operations, which take no time: evaluated as values,
-    a number that is broadcast could need much memory."""
+def _free_others(inner: Sequence[Node], depending: set[Node], first: int) -> list[Node]:
+    """Operations that do not depend on the inputs and are recorded nevertheless, because they take next to no time in a
+    kernel: views, and elementwise operations on numbers that are broadcast. Evaluated as values, which is what becomes
+    of other operations, a number that is broadcast could need much memory."""
+    uniform = _uniform_others(inner, depending, first)
     found: dict[Node, None] = {}
     pending = [source for node in inner for source in node.inputs]
     while pending:
         node = pending.pop()
-        if node in depending or node in found or node.value is not None or node.serial < first:
+        if node in found or not _is_pending_other(node, depending, first):
             continue
-        if isinstance(node.primitive, p.View):
+        if isinstance(node.primitive, p.View) or node in uniform:
             found[node] = None
-            pending.append(node.inputs[0])
+            pending.extend(node.inputs)
     return list(found)
+
+
+def _uniform_others(inner: Sequence[Node], depending: set[Node], first: int) -> set[Node]:
+    """Views and elementwise operations whose elements are all equal by the way they are made."""
+    candidates: set[Node] = set()
+    pending = [source for node in inner for source in node.inputs]
+    while pending:
+        node = pending.pop()
+        is_free = isinstance(node.primitive, p.View | p.Elementwise) and node.shape != ()
+        if is_free and node not in candidates and _is_pending_other(node, depending, first):
+            candidates.add(node)
+            pending.extend(node.inputs)
+    uniform: set[Node] = set()
+    for node in sorted(candidates, key=lambda node: node.serial):
+        if all(source.shape == () or source in uniform for source in node.inputs):
+            uniform.add(node)
+    return uniform
+
+
+def _is_pending_other(node: Node, depending: set[Node], first: int) -> bool:
+    """Whether a node does not depend on the inputs, and was made by the function without a value so far."""
+    return node not in depending and node.value is None and node.serial >= first
 
 
 def _is_symbolic(node: Node) -> bool:
