@@ -1,4 +1,4 @@
-"""What instructions of LLVM compute, on NumPy arrays. Integers are unsigned where an instruction does not say."""
+"""Computes instructions of LLVM with NumPy arrays. Integers are unsigned unless the instruction says otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _on_signed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shifted(high: np.ndarray, low: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The lower word of two neighbours that are shifted to the right together."""
+    """The lower word after two neighbouring words were shifted to the right as one number."""
     both = high.astype(np.uint64) << np.uint64(32) | low
     return (both >> (places.astype(np.uint64) % np.uint64(32))).astype(np.uint32)
 
@@ -76,7 +76,7 @@ def evaluated(name: str, operands: Sequence[np.ndarray], target: Type, source: T
 
 
 def _function(name: str, operands: Sequence[np.ndarray], target: Type) -> np.ndarray:
-    """An intrinsic, without the types at the end of its name."""
+    """The result of an intrinsic, whose name is given without the types at its end."""
     plain = name.removeprefix("llvm.").rsplit(".", 1)[0]
     if plain in _FUNCTIONS:
         return _FUNCTIONS[plain](*operands)
@@ -96,7 +96,7 @@ def _function(name: str, operands: Sequence[np.ndarray], target: Type) -> np.nda
 
 
 def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The nearest integer towards zero that there is; 0 for NaN."""
+    """The integer of ``dtype`` next to a number, rounded towards zero; 0 for NaN."""
     limits = np.iinfo(dtype)
     result = np.where(np.isnan(x), 0, x.astype(dtype))
     result = np.where(x >= float(limits.max) + 0.5, limits.max, result)

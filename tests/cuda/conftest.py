@@ -1,4 +1,4 @@
-"""The device of simulated blocks is there for all tests of this folder."""
+"""All tests of this folder have the device of `tests.cuda.device`."""
 
 from __future__ import annotations
 

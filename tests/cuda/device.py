@@ -1,6 +1,6 @@
-"""A device that runs the kernels of the target of CUDA without a card: blocks and threads, in NumPy.
+"""A device that runs kernels of the CUDA target without a card: blocks and threads, in NumPy.
 
-Routines whose kernels are generated are run like that, too; others are computed as on the reference device.
+Routines whose kernels are generated are run in the same way; the reference device computes all others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.graph.node import Node
 from weft.runtime.steps import OnHost, Step
 
 BLOCKS = 3
-"""Fewer than some kernels have units, so that blocks do several."""
+"""Fewer blocks than some kernels have units, so that a block does several."""
 
 
 GENERATED = (
@@ -47,7 +47,7 @@ GENERATED = (
 
 
 class Blocks:
-    """A kernel that can be run with numbers and the slots of a table."""
+    """A kernel that can be run with its numbers and the slots of its table."""
 
     def __init__(self, text: str, threads: int, target: BlocksTarget, shared: int = 0) -> None:
         self.target, self.threads = target, threads
@@ -71,7 +71,7 @@ class Blocks:
 
 
 class Clusters(Blocks):
-    """One whose units have a ``cluster`` of so many blocks each."""
+    """A kernel whose units are each done by ``cluster`` blocks."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule, text: str, target: BlocksTarget, shared: int) -> None:
         super().__init__(text, schedule.threads, target, shared)
@@ -83,7 +83,7 @@ class Clusters(Blocks):
 
 
 class BlocksTarget(Target):
-    """Code can be run in Python, with threads in an ``order``. Schedules are those of CUDA."""
+    """Makes code that is run in Python; ``order`` chooses the thread that goes on. Schedules are those of CUDA."""
 
     kind, key, limits = CudaTarget.kind, "blocks", CudaTarget.limits
 
@@ -116,21 +116,21 @@ class BlocksTarget(Target):
 
 
 class BlocksEngine(ReferenceEngine):
-    """Runs steps one after the other, on the thread that asks for it."""
+    """Runs steps one after the other, on the thread that evaluates."""
 
     def __init__(self) -> None:
         super().__init__()
         self.target: BlocksTarget = BlocksTarget()
 
     def execute(self, step: Step, slots: Sequence[int]) -> None:
-        """Run a step, which may be one of the reference device: it has the same memory."""
+        """Run a step. It may be a step of the reference device, which has the same memory."""
         if isinstance(step.code, OnHost):
             step = step._replace(code=step.code.code)
         super().execute(step, slots)
 
     @contextmanager
     def in_order(self, order: Order) -> Iterator[None]:
-        """Threads go on in another order while the block runs."""
+        """Let ``order`` choose the threads that go on, inside the with block."""
         self.target.order = order
         yield
         self.target.order = together

@@ -1,8 +1,10 @@
-"""Runs the LLVM IR of a kernel for GPUs in NumPy: threads of some blocks, an instruction for many of them at a time.
+"""Runs the LLVM IR of a kernel for GPUs in NumPy: the threads of some blocks, one instruction for many threads at a
+time.
 
-It is what a card does, as far as the IR says it: threads go their own ways, wait for each other where they exchange
-registers and at barriers, and share memory. Which of the threads that could go on does so is up to an ``order``, so
-that a kernel whose results depend on it can be found. In `ReferenceMemory` every wrong access is an error.
+It does what a card does, as far as the IR determines it: each thread has its own program counter, threads wait for each
+other at barriers and where they exchange registers, and they share memory. A function, the ``order``, chooses which of
+the threads that could go on does so: this finds kernels whose results depend on it. `ReferenceMemory` makes an error of
+every access outside of an array.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ Order = Callable[[np.ndarray], int]
 
 
 def together(counters: np.ndarray) -> int:
-    """Those that are behind come up first, so that threads have the same counter wherever they can."""
+    """Chooses the threads that are furthest behind, so that threads have the same counter wherever they can."""
     return int(counters[0])
 
 
 class Grid(NamedTuple):
-    """How many blocks there are, threads of a block, and blocks of a cluster."""
+    """The numbers of blocks, of threads of a block, and of blocks of a cluster."""
 
     blocks: int
     threads: int
@@ -42,7 +44,7 @@ class Grid(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """Copies of so many bytes to shared memory, which threads have begun."""
+    """Copies to shared memory, of ``size`` bytes each, that threads have begun."""
 
     size: int
     threads: np.ndarray
@@ -54,11 +56,11 @@ class _Copies(NamedTuple):
 
 
 class Fault(Exception):
-    """A kernel did what no kernel may do."""
+    """A kernel did something that no kernel may do."""
 
 
 class Machine:
-    """One launch. Registers have a row for each thread of the grid."""
+    """One launch of a kernel. A register is an array with an element for each thread of the grid."""
 
     def __init__(
         self,
@@ -97,20 +99,21 @@ class Machine:
         self.accesses: dict[int, Accesses] = {}
         self.copies: list[_Copies] = []
         self.post = Post()
-        # How many barriers each thread has passed, told apart by clusters. A kernel has those of blocks or of clusters.
+        # How many barriers each thread has passed, counted from another number for each cluster. A kernel has barriers
+        # either of blocks or of clusters.
         self.barriers = self.special["clusterid.x"] << 32
         self.counter = np.zeros(self.count, np.int64)
         self.block = np.zeros(self.count, np.int64)
         self.came_from = np.zeros(self.count, np.int64)
 
     def run(self, order: Order = together) -> None:
-        """Until all threads have returned."""
+        """Run until all threads have returned."""
         with np.errstate(all="ignore"):
             for turn in count():
                 counters = np.unique(self.counter[self.counter >= 0])
                 if not counters.size:
                     return
-                # Now and then others have a turn: they may write what some threads read again and again.
+                # At times another thread goes on than ``order`` chooses: it may write what others read again and again.
                 counter = order(counters) if turn % TURNS else int(counters[turn // TURNS % counters.size])
                 while not self._goes_on(counter):
                     counters = counters[counters != counter]
@@ -119,18 +122,20 @@ class Machine:
                     counter = order(counters)
 
     def _goes_on(self, counter: int) -> bool:
-        """Whether threads with a program counter execute what is there; not if they need others that are elsewhere."""
+        """Let threads with a program counter execute the part that is there. False if they all wait for threads at
+        other places."""
         part = self.module.parts[counter]
         here = np.flatnonzero(self.counter == counter)
         if part.synchronizes:
             here = self._with_members(part.instructions[0], here)
-        self.counter[here] += 1  # unless a branch says otherwise
+        self.counter[here] += 1  # a branch sets another one
         for instruction in part.instructions:
             self._execute(instruction, here)
         return bool(here.size)
 
     def _with_members(self, instruction: Instruction, here: np.ndarray) -> np.ndarray:
-        """Of threads that wait for others of their warp, or of their block, those that are all there."""
+        """Those of the threads ``here`` that need not wait: all others of their warp, or of their block, are here
+        too."""
         at = np.zeros(self.count, bool)
         at[here] = True
         if "barrier" in instruction.text:
@@ -157,7 +162,7 @@ class Machine:
         register[here] = value
 
     def _value(self, text: str, type_: Type, here: np.ndarray) -> np.ndarray:
-        """An operand, for each thread."""
+        """The value of an operand for each thread."""
         if text[0] in "%@":
             return self.registers[text][here]
         shape = (here.size, type_.lanes) if type_.lanes > 1 else (here.size,)
@@ -168,7 +173,7 @@ class Machine:
         return self._value(value, type_, here)
 
     def _arguments(self, text: str, here: np.ndarray) -> list[np.ndarray]:
-        """Those of a call."""
+        """The arguments of a call."""
         inside = text[text.index("(", text.index("@")) + 1 : text.rindex(")")]
         return [self._typed(re.sub(r"\bimmarg ", "", part), here) for part in listed(inside)]
 
@@ -250,7 +255,7 @@ class Machine:
         return evaluated(name, arguments, type_, type_)
 
     def _call_of_card(self, name: str, arguments: Sequence[np.ndarray], here: np.ndarray) -> np.ndarray | None:
-        """What only cards have."""
+        """The result of a function that only cards have."""
         if name.startswith("read.ptx.sreg."):
             return self.special[name.removeprefix("read.ptx.sreg.")][here].astype(np.uint32)
         if name.startswith("shfl"):
@@ -265,7 +270,7 @@ class Machine:
             self._copy(name, arguments, here)
         elif name.startswith("bar"):
             self.barriers[here] += "barrier" in name and "arrive" not in name
-        else:  # kernels run one after the other, and what a thread writes is seen by all at once
+        else:  # kernels run one after the other, and all threads see at once what one of them writes
             assert name.startswith(("griddepcontrol.", "fence.")), name
         return None
 
@@ -299,7 +304,7 @@ class Machine:
         return np.bitwise_or.reduceat(votes, np.arange(0, self.count, WARP))[here // WARP]
 
     def _atomicrmw(self, text: str, here: np.ndarray) -> np.ndarray:
-        """One thread after the other changes what is in memory; the result is what was there."""
+        """Change numbers in memory, one thread after the other. The result is the numbers before."""
         operation, text = text.split(" ", 1)
         pointer, operand = listed(text)
         addresses, values = self._typed(pointer, here), self._typed(operand.split(" syncscope")[0], here)
@@ -315,7 +320,7 @@ class Machine:
         return found
 
     def _copy(self, name: str, arguments: Sequence[np.ndarray], here: np.ndarray) -> None:
-        """Copies to shared memory are done when their thread waits for them, and not before."""
+        """Begin or finish copies to shared memory. They are made when their thread waits for them, and not before."""
         if not name.endswith("wait.all"):
             self.copies.append(_Copies(int(name.rsplit(".", 1)[1]), here, *arguments))
             return
@@ -343,7 +348,7 @@ class Machine:
             self.post.send(int(barrier), Message(int(target), word))
 
     def _at_message_barriers(self, name: str, barriers: np.ndarray, numbers: np.ndarray) -> np.ndarray | None:
-        """Make barriers, expect messages there, or ask whether a phase has ended, upon which a message may come."""
+        """Make barriers, expect messages, or test whether a phase has ended; before a test, a message may arrive."""
         found = np.zeros(barriers.size, bool)
         for position, (barrier, number) in enumerate(zip(map(int, barriers), map(int, numbers), strict=True)):
             if name.startswith("init"):
@@ -378,7 +383,7 @@ class Machine:
         self._write(addresses, elements)
 
     def _note(self, addresses: np.ndarray, size: int, here: np.ndarray, kind: Kind) -> None:
-        """Find accesses that nothing orders. Those of all lanes of a vector are by one thread."""
+        """Raise an error for accesses that nothing orders. The lanes of a vector are all accessed by one thread."""
         lanes = addresses.size // max(here.size, 1)
         flat, threads = addresses.ravel(), np.repeat(here, lanes)
         for start, chosen in self._by_block(flat):
@@ -406,13 +411,13 @@ class Machine:
             self.memory.write(start, (addresses[chosen] - np.uint64(start)).astype(np.int64), elements[chosen])
 
     def _by_block(self, addresses: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """The block of memory that addresses are in, and which of them."""
+        """The blocks of memory that addresses are in, with the positions of their addresses."""
         numbers = addresses >> np.uint64(REGION)
         return [(int(number) << REGION, numbers == number) for number in np.unique(numbers)]
 
 
 def _plain(text: str) -> str:
-    """A load or a store without that it is atomic: no other thread comes between."""
+    """The text of a load or store without the word "atomic": threads here never interrupt each other."""
     return re.sub(r"^atomic | syncscope.* (monotonic|acquire|release)", "", text)
 
 

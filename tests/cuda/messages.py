@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Message(NamedTuple):
-    """A number on its way to an address."""
+    """A number that was sent to an address and has not arrived yet."""
 
     address: int
     number: np.generic
@@ -17,8 +17,7 @@ class Message(NamedTuple):
 
 @dataclass
 class MessageBarrier:
-    """A phase ends when all of the threads that it was made for have arrived and as many bytes have come as are
-    expected."""
+    """A barrier. Its phase ends when all of its threads have arrived, and as many bytes as they expect."""
 
     threads: int
     missing: int
@@ -26,13 +25,13 @@ class MessageBarrier:
     phase: int = 0
 
     def expect(self, size: int) -> None:
-        """One thread arrives, and so many bytes more are expected."""
+        """A thread arrives, and ``size`` more bytes are expected."""
         assert self.missing, "more threads arrive than a phase has"
         self.missing -= 1
         self._count(size)
 
     def come(self, size: int) -> None:
-        """So many bytes are here."""
+        """A message of ``size`` bytes arrives."""
         self._count(-size)
 
     def _count(self, size: int) -> None:
@@ -42,8 +41,8 @@ class MessageBarrier:
 
 
 class Post:
-    """All barriers by their addresses, and messages that nobody has got. Of those of a barrier the last one comes
-    first, and none before somebody waits for them."""
+    """All barriers by their addresses, and messages that have not arrived. The last message to a barrier arrives first,
+    and none before a thread tests the barrier."""
 
     def __init__(self) -> None:
         self.barriers: dict[int, MessageBarrier] = {}
@@ -58,7 +57,7 @@ class Post:
         self.on_the_way.setdefault(barrier, []).append(message)
 
     def next_for(self, barrier: int) -> Message | None:
-        """A message that comes now."""
+        """The next message that arrives at a barrier, or None."""
         waiting = self.on_the_way.get(barrier)
         if not waiting:
             return None
@@ -67,7 +66,7 @@ class Post:
         return message
 
     def may_change(self, addresses: np.ndarray, size: int) -> bool:
-        """Whether a message is on its way to one of these places."""
+        """Whether a message that has not arrived will change one of these locations."""
         messages = [message for waiting in self.on_the_way.values() for message in waiting]
         starts = addresses.ravel().astype(np.int64)
         return any(

@@ -1,4 +1,4 @@
-"""The text of a module in LLVM IR, read as far as kernels for GPUs are written."""
+"""Reads the text of a module in LLVM IR, as far as kernels for GPUs need it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SYNCHRONIZING = (
 
 
 class Type(NamedTuple):
-    """Elements, and how many of them; one lane is a plain number."""
+    """A dtype and the number of elements; with one lane it is a number and not a vector."""
 
     dtype: np.dtype
     lanes: int
@@ -52,7 +52,7 @@ def type_of(text: str) -> Type:
 
 @cache
 def typed(text: str) -> tuple[Type, str]:
-    """A type, and what stands behind it."""
+    """The type at the beginning of a text, and the rest of the text."""
     found = _TYPE.match(text)
     assert found is not None, text
     return type_of(found[0]), text[found.end() :].strip()
@@ -60,7 +60,7 @@ def typed(text: str) -> tuple[Type, str]:
 
 @cache
 def listed(text: str) -> list[str]:
-    """What commas separate outside of brackets."""
+    """The parts of a text between commas that are outside of brackets."""
     parts, depth, start = [], 0, 0
     for position, letter in enumerate(text):
         depth += (letter in "(<[{") - (letter in ")>]}")
@@ -71,7 +71,8 @@ def listed(text: str) -> list[str]:
 
 
 class Instruction(NamedTuple):
-    """``result`` is None if there is none; ``text`` is what stands behind the name of the operation."""
+    """``result`` is the name of the result or None; ``text`` is the rest of the line behind the name of the
+    operation."""
 
     result: str | None
     operation: str
@@ -79,8 +80,8 @@ class Instruction(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Instructions that a thread executes without waiting for another one, unless the only one ``synchronizes``.
-    ``block`` is the number of the block that it belongs to."""
+    """Instructions that a thread executes without waiting for others, or a single one that ``synchronizes`` threads.
+    ``block`` is the number of the basic block that they belong to."""
 
     block: int
     instructions: list[Instruction]
@@ -88,8 +89,8 @@ class Part(NamedTuple):
 
 
 class Module:
-    """The entry of a module, cut into parts in the order of the text, and what it has in memory. A launch gives it so
-    many bytes of ``shared`` memory besides."""
+    """The kernel of a module, cut into parts in the order of the text, and its constants and memory. A launch adds
+    ``shared`` bytes of shared memory."""
 
     def __init__(self, text: str, shared: int = 0) -> None:
         self._shared_of_launch = shared
@@ -135,7 +136,7 @@ class Module:
 
 @cache
 def constant(text: str, type_: Type) -> np.ndarray:
-    """The numbers that a constant stands for."""
+    """The numbers of a constant."""
     if text.startswith("splat ("):
         return constant(*reversed(typed(text[len("splat (") : -1])))
     if text.startswith("<"):

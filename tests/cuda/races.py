@@ -1,4 +1,4 @@
-"""Accesses to memory that nothing orders: a card may do either first."""
+"""Accesses to memory that nothing orders: on a card, either may happen first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 NOBODY, MANY = -1, -2
 
 Kind = Literal["reads", "writes", "changes"]
-"""How memory is accessed; ``changes`` are atomic."""
+"""The kind of an access; ``changes`` are atomic."""
 
 _CONFLICTS: dict[Kind, tuple[Kind, ...]] = {
     "reads": ("writes", "changes"),
@@ -19,25 +19,25 @@ _CONFLICTS: dict[Kind, tuple[Kind, ...]] = {
 
 
 class Latest:
-    """The latest accesses of one kind to each byte of a block of memory: by which warp, and after how many of its
-    barriers."""
+    """The latest accesses of one kind to each byte of a block of memory: the warp, and how many barriers it had
+    passed."""
 
     def __init__(self) -> None:
         self.who, self.when = np.empty(0, np.int64), np.empty(0, np.int64)
 
     def grow(self, size: int) -> None:
-        """Have room for so many bytes."""
+        """Make room for ``size`` bytes."""
         missing = np.full(max(0, size - self.who.size), NOBODY)
         if missing.size:
             self.who, self.when = np.append(self.who, missing), np.append(self.when, missing)
 
     def meets(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray) -> bool:
-        """Whether another warp of the block accessed one of the bytes, and no barrier was between."""
+        """Whether another warp of the block accessed one of the bytes without a barrier in between."""
         other = (self.who[where] != warps) & (self.who[where] != NOBODY)
         return bool((other & (self.when[where] == barriers)).any())
 
     def note(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray) -> None:
-        """Accesses to the bytes, by one warp or by several."""
+        """Note accesses to bytes, by one warp or by several."""
         others = (self.when[where] == barriers) & (self.who[where] != warps) & (self.who[where] != NOBODY)
         self.who[where], self.when[where] = np.where(others, MANY, warps), barriers
         self.who[where[self.who[where] != warps]] = MANY
@@ -46,20 +46,20 @@ class Latest:
 class Accesses:
     """The latest accesses to each byte of a block of memory.
 
-    Threads of a warp are not told apart: they wait for each other in their own ways.
+    Threads of one warp are not distinguished, because instructions of the warp order their accesses.
     """
 
     def __init__(self) -> None:
         self.latest: dict[Kind, Latest] = {kind: Latest() for kind in _CONFLICTS}
 
     def grow(self, size: int) -> None:
-        """Have room for so many bytes."""
+        """Make room for ``size`` bytes."""
         for latest in self.latest.values():
             latest.grow(size)
 
     def unordered(self, where: np.ndarray, warps: np.ndarray, barriers: np.ndarray, kind: Kind) -> bool:
-        """Note accesses to the bytes ``where``; whether another warp of the block accesses one of them without a
-        barrier between, and one of both writes."""
+        """Note accesses to the bytes ``where``. Returns whether another warp of the block accesses one of them without
+        a barrier in between, and one of the two writes."""
         size = where.shape[-1]
         where, warps, barriers = where.ravel(), np.repeat(warps, size), np.repeat(barriers, size)
         found = any(self.latest[other].meets(where, warps, barriers) for other in _CONFLICTS[kind])

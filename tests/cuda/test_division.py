@@ -1,4 +1,4 @@
-"""Division by what a row has in common, on GPUs: rounded as every division is."""
+"""Division of rows by a number that all elements of the row share, on GPUs: rounded as every division is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPECIAL = np.array(
 
 
 def quotients(x: mx.array, divisors: mx.array) -> mx.array:
-    """Rows divided by the sums of others, of which all but one element are zero."""
+    """Rows divided by the sums of other rows, in which all elements but one are zero."""
     return x / mx.sum(divisors, axis=-1, keepdims=True)
 
 
@@ -44,6 +44,6 @@ def test_any_numbers(rng: np.random.Generator, lanes: int) -> None:
 
 
 def test_ties_between_subnormal_numbers() -> None:
-    """Quotients halfway between two of them are exact before they are rounded."""
+    """Quotients halfway between two subnormal numbers are exact before they are rounded."""
     numerators = (np.arange(1, 128, 2) * 3 * 2.0**-149).astype(np.float32)
     check(numerators, np.array([6.0, -6.0, 12.0, 24.0, 1.5 * 2.0**20], dtype=np.float32))

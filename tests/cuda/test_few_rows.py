@@ -59,7 +59,7 @@ def test_the_bits_of_the_cpu(cases: Cases, rng: np.random.Generator) -> None:
 
 
 def test_sums_in_full_precision(rng: np.random.Generator) -> None:
-    """Of numbers in half precision, and of operands of which one was converted."""
+    """Operands of half precision, and operands one of which was converted, give sums in float32."""
     a, b = numbers(rng, (1, 96), mx.bfloat16), numbers(rng, (96, 16), mx.bfloat16)
     assert same_bits(lambda a, b: a.astype(mx.float32) @ b.astype(mx.float32), a, b)
     assert same_bits(lambda a, b: a.astype(mx.float32) @ b, a, b.astype(mx.float32))
@@ -80,7 +80,8 @@ def test_no_order_of_threads_changes_results(engine: BlocksEngine, rng: np.rando
 
 
 def test_kernels_wait_for_those_before_them() -> None:
-    """Where cards have instructions for it. A matrix that is there is read before."""
+    """A kernel waits for the kernel before it, on cards with instructions for that. It reads a matrix that is already
+    in memory before it waits."""
     strips = [few_rows.strip_of((mx.bfloat16,) * 3, 1, 768, True, early) for early in (False, True)]
     late, early = (nvptx.ptx(few_rows.code(strip).text(), "sm_90") for strip in strips)
     assert late.index("griddepcontrol.wait") < late.index("ld.global.v4")
@@ -89,7 +90,7 @@ def test_kernels_wait_for_those_before_them() -> None:
 
 
 def test_ptx_is_made() -> None:
-    """Also for many rows, which take too long thread by thread. Blocks fit the shared memory."""
+    """Also for many rows, which take too long thread by thread. Blocks fit into shared memory."""
     for rows, dtype, along in product(range(1, few_rows.MOST_ROWS + 1), DTYPES, (False, True)):
         strip = few_rows.strip_of((dtype, dtype, dtype), rows, 4096, along)
         assert strip.shared <= few_rows.SHARED_BYTES

@@ -1,4 +1,4 @@
-"""Kernels of the target of CUDA, run thread by thread: they have the bits of the CPU, whichever thread comes first."""
+"""Kernels of the CUDA target, run thread by thread: they have the bits of the CPU, in every order of threads."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from weft.primitives import reductions, scans
 
 @pytest.fixture
 def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads take several lanes also of small arrays."""
+    """Threads take several lanes also for small arrays."""
     monkeypatch.setattr(scheduling, "ENOUGH_THREADS", 1)
     monkeypatch.setattr(scheduling, "TILED_FROM", 1)
     evaluate.forget_plans()
 
 
 def same_bits(function: Callable[..., mx.array], *arguments: mx.array) -> bool:
-    """Whether a function gives the same on both devices."""
+    """Whether a function gives the same bits on both devices."""
     wanted = function(*arguments)
     mx.eval(wanted)
     with mx.stream(mx.gpu):
@@ -39,7 +39,8 @@ def same_bits(function: Callable[..., mx.array], *arguments: mx.array) -> bool:
 
 
 def computed_here(seed: int) -> list[tuple[Row, str]]:
-    """Operations in one of their dtypes. Routines are no kernels; attention of halves has other bits on GPUs."""
+    """Operations, each in one of its dtypes, that kernels compute. Routines do not; attention in half precision has
+    other bits on GPUs."""
     kernels = [row for row in ROWS if row.dtypes and not row.name.startswith(("linalg.", "fft."))]
     drawn = [(row, row.dtypes[seed % len(row.dtypes)]) for row in kernels]
     halves = ("float16", "bfloat16")
@@ -65,7 +66,7 @@ def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
 
 
 def test_long_sweeps_of_few_threads(rng: np.random.Generator) -> None:
-    """Many turns are done together, then fewer, and the last ones one by one."""
+    """Many terms are read together, then fewer, and the last ones one by one."""
     x = mx.array((rng.normal(size=(107, 9)) * 10.0 ** rng.integers(-3, 4, size=(107, 9))).astype(np.float32))
     with mx.stream(mx.gpu):
         ((record,),) = [plan.describe().records for plan in plans_of(lambda x: mx.sum(x * 2, axis=0), x)]
@@ -105,7 +106,7 @@ def test_threads_share_what_is_folded(name: str, engine: BlocksEngine, rng: np.r
 
 
 def test_what_threads_share_is_stored_in_place(engine: BlocksEngine, rng: np.random.Generator) -> None:
-    """Each of the threads of a lane has read what was there."""
+    """The memory is written after all threads of a lane have read it."""
     x = mx.array(rng.normal(size=(129, 4)).astype(np.float32))
 
     def trained(device: mx.Device | mx.DeviceType) -> mx.array:
@@ -146,7 +147,8 @@ def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("few_results", [True, False])
 def test_parts_of_sweeps(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, few_results: bool) -> None:
-    """Few sums are made of sums of parts, by a kernel each; many by one kernel, in the same order."""
+    """If there are few sums, one kernel makes sums of parts, and another one adds them; many sums are made by one
+    kernel, in the same order."""
     monkeypatch.setattr(reductions, "FEW_LANES", 1 << 14 if few_results else 1)
     evaluate.forget_plans()
     x = mx.array(rng.normal(size=(1030, 3)) * 10.0 ** rng.integers(-3, 4, size=(1030, 3)), dtype=mx.float64)
@@ -207,7 +209,7 @@ def test_the_order_of_scans_of_long_rows(
 
 
 def in_stretches(rng: np.random.Generator) -> Order:
-    """Threads at one place go on for a while, whatever the others wait for."""
+    """An order in which threads at one place go on for a while, even if others wait for them."""
     favoured = 0.0
 
     def order(places: np.ndarray) -> int:
@@ -233,10 +235,11 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
 
 
 LONG, LONGER = (4, 1100), (2, 8200)
-"""Rows that blocks do, of which one does two; rows that two blocks do together."""
+"""Shapes with rows that are done by one block each, one block doing two; and with rows that two blocks do together."""
 
 EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
-"""The same, and rows of teams, for threads that keep all their elements in registers."""
+"""Similar shapes, and one with rows that a part of a warp does, in which each thread keeps all its elements in
+registers."""
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,7 @@ def test_no_order_of_threads_changes_results(
 
 @pytest.mark.parametrize("shape", [EVEN, (2, 2048), (9, 77)], ids=str)
 def test_extremes_of_zeros_infinities_and_nan(shape: tuple[int, ...], rng: np.random.Generator) -> None:
-    """Of 0 and -0, which are equal, the defined order decides which one it is."""
+    """For 0 and -0, which are equal, the defined order decides which one is the extreme."""
     for numbers in ([0.0, -0.0], [0.0, -0.0, -1.0], [-np.inf, -0.0], [-np.inf], [1.0, 2.0, np.nan]):
         x = mx.array(rng.choice(numbers, size=shape).astype(np.float32))
         for extreme in (mx.max, mx.min):
@@ -321,7 +324,7 @@ def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generato
 
 
 def test_blocks_that_sweep_have_one_unit_each(engine: BlocksEngine) -> None:
-    """They are long, and there may be few of them."""
+    """Such units take long, and there may be few of them."""
     for function in (lambda x: mx.sum(x, axis=0), lambda x: mx.sum(x.reshape(20, 15, 20), axis=(0, 2))):
         with mx.stream(mx.gpu):
             ((record,),) = [plan.describe().records for plan in plans_of(function, mx.ones((20, 300)))]
@@ -342,7 +345,7 @@ def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine:
 
 
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
-    """LLVM accepts it, and rounds each operation by itself."""
+    """LLVM accepts the code, and rounds each operation separately."""
     x = mx.array(rng.normal(size=(5, 300)).astype(np.float32))
     functions: list[Callable[[mx.array], mx.array]] = [
         lambda x: mx.softmax(mx.sin(x).astype(mx.float16), axis=-1),

@@ -1,4 +1,4 @@
-"""Scans of long rows in one pass, run thread by thread: they have the bits of the CPU, whichever block comes first."""
+"""Scans of long rows in one pass, run thread by thread: they have the bits of the CPU, in every order of blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from weft.primitives.replacing import replacement
 
 @pytest.fixture(params=[1, 2])
 def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Chunks of few elements, of which blocks have several: so many parts that are folded by themselves."""
+    """How many parts of a chunk are folded separately. Chunks have few elements here, and blocks have several
+    chunks."""
     for module in (scans, long_scans, steps):
         monkeypatch.setattr(module, "ROW_CHUNK", request.param * CHUNK)
     monkeypatch.setattr(scans, "CHUNKED_SIZE", CHUNK)
@@ -33,13 +34,13 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def forget() -> None:
-    """Forget plans and code, which depend on what is patched."""
+    """Forget plans and code, which depend on the patched values."""
     evaluate.forget_plans()
     steps.scan_code.cache_clear()
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> mx.array:
-    """Numbers of which sums are rounded in other ways if they are joined in another order."""
+    """Numbers whose sums are rounded differently if they are added in another order."""
     return mx.array((rng.normal(size=shape) * 10.0 ** rng.integers(-9, 9, size=shape)).astype(np.float32))
 
 
@@ -47,7 +48,7 @@ def numbers(rng: np.random.Generator, *shape: int) -> mx.array:
 def test_the_order_is_that_of_the_cpu(
     reverse: bool, inclusive: bool, parts: int, engine: BlocksEngine, rng: np.random.Generator
 ) -> None:
-    """Of more chunks than a vector has, of which the last one is not whole."""
+    """With more chunks than a vector has elements, of which the last one is not full."""
     x = numbers(rng, (18 if parts == 1 else 3) * parts * CHUNK + 77)
     with engine.in_order(in_stretches(rng)):
         assert same_bits(lambda x: mx.cumsum(x, reverse=reverse, inclusive=inclusive), x)
@@ -80,7 +81,7 @@ def test_infinities_and_nan_reach_what_is_behind_them(rng: np.random.Generator) 
     ],
 )
 def test_which_scans_are_done_so(scan: Callable[..., mx.array], dtype: mx.Dtype, is_one_pass: bool) -> None:
-    """Those of one number that is told in one word."""
+    """Sums and products whose totals, together with a flag, fit in one word."""
     node = scan(mx.zeros((1 << 20,), dtype=dtype)).node
     assert (replacement(node, "cuda", None) is not None) == is_one_pass
     assert replacement(scan(mx.zeros((1 << 16,), dtype=dtype)).node, "cuda", None) is None

@@ -1,4 +1,4 @@
-"""PTX has nothing that NVIDIA's assembler gets wrong; `tests/gpu/test_card.py` has the values."""
+"""The PTX of kernels avoids what NVIDIA's assembler gets wrong; `tests/gpu/test_card.py` tests the values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_extrema_of_16_bits() -> None:
 
 
 def test_masks_of_predicates() -> None:
-    """Of what is zero for large amounts, and then masked."""
+    """Shifts, which are zero for large amounts, whose results are masked."""
     x = mx.array([[1, 2, 3], [3, 4, 5]], dtype=mx.uint32)
     text = ptx_of(lambda x: mx.bitwise_and(mx.right_shift(x, 1), x * 5), x)
     assert re.search(r"selp\.b32 %r\d+, %zero32, %r\d+, %p\d+;", text)

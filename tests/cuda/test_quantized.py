@@ -28,8 +28,8 @@ DTYPES = (mx.float32, mx.float16, mx.bfloat16, mx.float64)
 def matrix(
     rng: np.random.Generator, kind: QuantizedFormat, shape: tuple[int, ...], dtype: mx.Dtype = mx.float32
 ) -> list[mx.array]:
-    """Words and scales, and biases, of a quantised matrix of this shape. Some biases are much larger than their scales,
-    and the other way round."""
+    """The words, scales and, where the format has them, biases of a quantised matrix. Some biases are much larger than
+    their scales, others much smaller."""
     *outer, wide = shape
     words = mx.array(rng.integers(0, 1 << 32, (*outer, wide * kind.bits // 32), dtype=np.uint32))
     groups = (*outer, wide // kind.group_size)
@@ -53,8 +53,8 @@ def multiplies(
     start: int = 0,
     dtype: mx.Dtype = mx.float32,
 ) -> bool:
-    """Whether products of so many rows, columns and terms, with a matrix that begins so many words into an array, have
-    the same bits."""
+    """Whether products of the given rows, columns and terms have the same bits on both devices. The matrix begins
+    ``start`` words into an array."""
     rows, columns, inner = shape
     words, *scales = matrix(rng, kind, (columns, inner) if transpose else (inner, columns), dtype)
     x = mx.array(rng.normal(size=(rows, inner)), dtype=dtype)
@@ -75,7 +75,7 @@ def test_few_rows(cases: Cases, rng: np.random.Generator) -> None:
 
 
 def test_warps_take_turns(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of words that are not aligned."""
+    """With words that are not aligned."""
     monkeypatch.setattr(few_rows, "MOST_WARPS", 2)
     evaluate.forget_plans()
     assert multiplies(rng, QuantizedFormat("affine", 64, 4), (1, 5, 2 * 256 + 64), start=1)
@@ -95,7 +95,7 @@ def test_tiles(cases: Cases, rng: np.random.Generator) -> None:
 
 
 def test_blocks_at_once(rng: np.random.Generator) -> None:
-    """Sums of blocks are added up in a step of its own."""
+    """A second step adds up the sums of blocks."""
     assert multiplies(rng, QuantizedFormat("affine", 32, 4), (1, 32, 257), transpose=False)
 
 

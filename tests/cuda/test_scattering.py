@@ -1,4 +1,4 @@
-"""Updates at indices that repeat: sorted by where they go, they have the bits of one after the other."""
+"""Updates at indices that occur several times: sorted by index, they have the bits of updates one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorting, partitioning and searching by kernels, run thread by thread: the bits of the CPU."""
+"""Sorting, partitioning and searching by kernels, run thread by thread: they have the bits of the CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[mx.array], mx.array]] = {
 
 @pytest.fixture
 def short_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Rows are long that have more than 40 elements."""
+    """Rows of more than 40 elements count as long."""
     block = ThreadBlock(64, 2, 1)
     short = {
         "VALUES": block,
@@ -53,7 +53,7 @@ def short_tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def sample(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> mx.array:
-    """Elements of which some are equal, with zeros of both signs, infinities and NaN."""
+    """Elements some of which are equal, with zeros of both signs, infinities and NaN."""
     x = np.round(rng.normal(size=shape) * 8) / 4
     if name in ("float16", "bfloat16", "float32", "float64", "complex64"):
         special = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], size=shape)
@@ -70,7 +70,7 @@ CASES = [(name, kind) for name in NAMES for kind in FUNCTIONS]
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("indices", [False, True], ids=["values", "indices"])
 def test_blocks_fit_shared_memory(name: str, indices: bool) -> None:
-    """A kernel may declare 48 KiB."""
+    """A kernel may declare at most 48 KiB of it."""
     elements = Elements(getattr(mx, name), indices)
     longest = steps.block_for(steps.longest_row(elements))
     move, block = Move(indices, indices, True), steps.block_of(elements)

@@ -1,4 +1,4 @@
-"""Extents of attention, for its tests."""
+"""Shapes of attention, for its tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Heads(NamedTuple):
-    """As `mx.fast.scaled_dot_product_attention` has them: numbers of heads of ``queries`` and of ``keys``, with so many
-    ``rows`` of queries, a ``length`` of keys, ``features`` of both and a ``width`` of values."""
+    """The shape of a call of `mx.fast.scaled_dot_product_attention`: numbers of heads of ``queries`` and of ``keys``,
+    of ``rows`` of queries, the ``length`` of keys, ``features`` of both and the ``width`` of values."""
 
     batch: int
     queries: int

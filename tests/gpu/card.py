@@ -1,4 +1,4 @@
-"""Leaves out what needs a card where there is none."""
+"""Skips tests that need a card if there is none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.runtime.cuda import cards
 
 
 def missing_card() -> str:
-    """Why there is no card; nothing if there is one."""
+    """Why there is no card; the empty text if there is one."""
     return "" if cards.engines() else f"no GPU: {cards.reason()}"
 
 

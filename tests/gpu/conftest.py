@@ -1,4 +1,4 @@
-"""The cards of tests without a card."""
+"""Drivers without a card, for tests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def scans(kernel: Kernel) -> bool:
 
 @contextmanager
 def driver_of(cards: int) -> Iterator[FakeDriver]:
-    """That of so many cards, which are there while the block runs. They have no kernels for scans and no routines, but
-    those that a test adds."""
+    """A driver with ``cards`` cards, which exist inside the with block. The target has no kernels for scans, and no
+    routines but those that a test adds."""
     driver = FakeDriver(cards=cards)
     engines = [CudaEngine(cast(Any, driver), card) for card in range(cards)]
     for engine in engines:
@@ -36,6 +36,6 @@ def driver_of(cards: int) -> Iterator[FakeDriver]:
 
 @pytest.fixture
 def driver() -> Iterator[FakeDriver]:
-    """That of one card."""
+    """A driver with one card."""
     with driver_of(1) as driver:
         yield driver

@@ -1,4 +1,4 @@
-"""cuDNN without a card: functions that take descriptors apart, and compute with NumPy what their graphs say."""
+"""cuDNN without a card: functions that read descriptors, and compute the operations of their graphs with NumPy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELEMENTS: dict[int, Any] = {
     11: np.bool_,
 }
 BAD = 2000
-"""A code that means a fault of the caller."""
+"""The code of an error by the caller."""
 
 
 class _Made:
@@ -37,8 +37,9 @@ class _Made:
 
 
 class FakeCudnn:
-    """``engines`` are those that heuristics give: what each says of its numbers, and whether it can be planned. A plan
-    needs ``scratch`` bytes, in which an execution leaves nothing as it was. It ``refuses`` tensors by their strides."""
+    """``engines`` are those that the heuristics propose: for each its notes on numbers, and whether it can be planned.
+    A plan needs ``scratch`` bytes of memory, which an execution overwrites. Tensors are refused if ``refuses(strides)``
+    is true."""
 
     def __init__(self, driver: FakeDriver, scratch: int = 48) -> None:
         self._driver = driver
@@ -66,7 +67,7 @@ class FakeCudnn:
         return self._made[getattr(address, "value", address)]
 
     def known(self, address: Any) -> dict[int, list[Any]]:
-        """The attributes of a descriptor; nothing of what is none."""
+        """The attributes of a descriptor; none if the address is not that of a descriptor."""
         return self._made[address].values if address in self._made else {}
 
     def count(self) -> int:
@@ -120,7 +121,7 @@ class FakeCudnn:
         elif attribute == Attribute.CONFIGURATION_ENGINE:  # the engine of a configuration
             found._obj.value = 1
             self._found(elements[0], made.values)
-        elif attribute == Attribute.ENGINE_NOTES:  # what is said of an engine
+        elif attribute == Attribute.ENGINE_NOTES:  # the notes of an engine
             notes = self.engines[made.values[0][0]][0]
             found._obj.value = len(notes)
             for number, note in enumerate(notes):
@@ -163,7 +164,7 @@ class _Run:
         for operation in operations:
             for tensor in chain(*operation.values.values()):
                 values = library.known(tensor)
-                if Attribute.TENSOR_IS_NUMBER in values:  # a number of the host, which ends with what was given
+                if Attribute.TENSOR_IS_NUMBER in values:  # in memory of the host, which may be freed after the call
                     (number,), element = (
                         values[Attribute.TENSOR_IDENTIFIER],
                         np.dtype(ELEMENTS[values[Attribute.TENSOR_DTYPE][0]]),
@@ -184,7 +185,7 @@ class _Run:
         return self._library.of(tensor).values
 
     def places(self, values: dict[int, list[Any]]) -> np.ndarray:
-        """The bytes behind the first one at which the elements are."""
+        """The offsets in bytes of the elements from the first one."""
         dims, strides = values[Attribute.TENSOR_SHAPE], values[Attribute.TENSOR_STRIDES]
         found = sum(
             np.arange(n).reshape([-1] + [1] * (len(dims) - axis - 1)) * step
@@ -237,13 +238,13 @@ class _Run:
         self.write(target, source)
 
     def reshape(self, values: dict[int, list[Any]]) -> None:
-        """Matrices whose rows are the columns of others in memory."""
+        """Transpose matrices: the rows of the result are the columns of others in memory."""
         source = self.read(values[Attribute.RESHAPE_X][0]).swapaxes(-1, -2)
         assert list(source.shape) == self.described(values[Attribute.RESHAPE_Y][0])[Attribute.TENSOR_SHAPE]
         self.write(values[Attribute.RESHAPE_Y][0], source)
 
     def convolution(self, mode: Attribute, attributes: tuple[Attribute, ...], values: Any) -> None:
-        """Of an array, weights and a result, one is made of the others."""
+        """Compute the result, the array's cotangent or the weights' cotangent from the other two."""
         geometry = self.described(values[mode][0])
         strides, spacings = geometry[Attribute.GEOMETRY_STRIDES], geometry[Attribute.GEOMETRY_SPACINGS]
         pads = geometry[Attribute.GEOMETRY_PADS_BEFORE]

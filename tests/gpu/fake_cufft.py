@@ -1,4 +1,4 @@
-"""cuFFT without a card: functions that do with NumPy what its manual says of them."""
+"""cuFFT without a card: functions that do what its manual says, with NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORWARD = -1
 
 
 class _Layout(NamedTuple):
-    """From number to number of a transform, and from transform to transform."""
+    """The distances in memory between the numbers of a transform, and between transforms."""
 
     stride: int
     distance: int
@@ -35,7 +35,7 @@ class _Plan(NamedTuple):
 
 
 class FakeCufft:
-    """A plan needs ``scratch`` bytes, in which an execution leaves nothing as it was."""
+    """A plan needs ``scratch`` bytes of memory, which an execution overwrites."""
 
     def __init__(self, driver: FakeDriver, scratch: int = 48) -> None:
         self._driver = driver

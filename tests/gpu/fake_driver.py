@@ -1,7 +1,7 @@
-"""A driver without a card: it queues what it is asked for, and does it when somebody waits.
+"""A driver without a card: it queues work, and does it only when a thread waits for it.
 
-So values that are read without waiting are not there yet, and memory that is used again too early has the wrong ones.
-Kernels are those of the reference device.
+So a test that reads a result without waiting finds that it is not there yet, and one that uses memory again too early
+reads wrong elements. Kernels are those of the reference device.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from weft.runtime.cuda.driver import CudaError
 from weft.runtime.host import host
 
 OTHERS = (1, 2)
-"""Streams of other libraries: the default one, and that of the thread."""
+"""Streams of other libraries: the default stream, and the default stream of the thread."""
 
 _contexts = count(1)
 
 
 class RoutineKernel:
-    """A kernel of a routine, which is run thread by thread."""
+    """A kernel of a routine, which runs thread by thread."""
 
     def __init__(self, code: RoutineCode) -> None:
         self._module = Module(code.text(), code.shared)
@@ -55,7 +55,7 @@ class RoutineKernel:
 
 _BLOCKS = 2
 _codes: dict[str, KernelCode | RoutineKernel] = {}
-"""What kernels mean, by what stands for their text."""
+"""The kernels by their names, which stand here in the place of PTX."""
 
 
 class FakeSchedule(Schedule):
@@ -66,7 +66,8 @@ class FakeSchedule(Schedule):
 
 
 class FakeTarget(Target):
-    """Does what ``declines`` does not say of a kernel, and calls of ``routines``; the CPU does the rest."""
+    """Computes kernels for which ``declines(kernel)`` is false, and calls of ``routines``; the CPU computes the
+    rest."""
 
     kind = key = "cuda"
     limits = FusionLimits(
@@ -117,25 +118,25 @@ class _Words(Sequence[int]):
 
 
 class FakeDriver:
-    """A stream does its work when somebody waits for it, and others do only what it waits for: so work that should wait
-    and does not, comes too early.
+    """A stream does its work when a thread waits for it. Other streams do then only the work that it waits for, so work
+    that should have been awaited and was not is done too late, and a test fails.
 
-    ``limit`` is how many bytes the ``cards`` have; ``failure`` is reported by the next one who waits, ``library_codes``
-    are what the next calls of libraries give: 0 is success."""
+    ``limit`` is the memory of the ``cards`` in bytes. ``failure`` is reported to the next thread that waits.
+    ``library_codes`` are the codes that the next calls of libraries return: 0 is success."""
 
     def __init__(self, limit: int = 1 << 40, cards: int = 1) -> None:
         self.memory = ReferenceMemory()
         self.cards = cards
         self._context = threading.local()
         self._context_of: dict[int, int] = {}
-        """Of each stream."""
+        """The context of each stream."""
         self.limit = limit
         self.failure: CudaError | None = None
         self.library_codes: list[int] = []
         self.calls: Counter[str] = Counter()
         self.streams: dict[int, deque[Callable[[], None]]] = {stream: deque() for stream in OTHERS}
         self._records: dict[int, tuple[int, int]] = {}
-        """Of each event, the stream and how many pieces of work were queued there before it was recorded last."""
+        """For each event, the stream that recorded it last, and how many pieces of work were queued there before."""
         self._done: Counter[int] = Counter()
         self._queued: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
@@ -143,12 +144,12 @@ class FakeDriver:
         self._kernels: dict[int, KernelCode | RoutineKernel] = {}
         self._graphs: dict[int, list[Callable[[], None]]] = {}
         self._captured: dict[int, list[Callable[[], None]]] = {}
-        """What was queued on streams that capture it."""
+        """The work of each stream that is captured."""
         self._pinned: list[Any] = []
         self._asked = 0
-        """For which stream or event somebody asked last, if nothing was queued since then."""
+        """The stream or event of the last query, if nothing was queued since then."""
         self._lock = threading.RLock()
-        """Large copies are made by several threads."""
+        """Several threads copy large arrays at the same time."""
 
     def count(self) -> int:
         return self.cards
@@ -172,14 +173,14 @@ class FakeDriver:
         return 9, 0
 
     def context(self, card: int) -> int:
-        return next(_contexts)  # threads may know that of another driver
+        return next(_contexts)  # never that of another driver, which threads may still know
 
     def use(self, context: int) -> None:
         self.calls["use"] += 1
         self._context.current = context
 
     def _check_context(self, stream: int) -> None:
-        """Raise if a stream is not of the context of this thread."""
+        """Raise an error if a stream does not belong to the context of this thread."""
         if stream not in OTHERS:
             assert self._context_of[stream] == self._context.current
 
@@ -192,7 +193,7 @@ class FakeDriver:
 
     @property
     def queue(self) -> list[Callable[[], None]]:
-        """All that Weft has queued."""
+        """All work that Weft has queued."""
         return [work for stream, queued in self.streams.items() if stream not in OTHERS for work in queued]
 
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
@@ -209,7 +210,7 @@ class FakeDriver:
             self._queued[stream] += 1
 
     def _run_until(self, stream: int, count: int) -> None:
-        """Do what was queued on a stream up to a point. Other streams go on no further than they have to."""
+        """Do the work of a stream up to a point. Other streams do only what it waits for."""
         with self._lock:
             while self._done[stream] < count:
                 self._done[stream] += 1
@@ -235,7 +236,7 @@ class FakeDriver:
         return 0
 
     def _is_pinned(self, address: int) -> bool:
-        """Whether the card copies from and to an address by itself, when the copy's turn comes."""
+        """Whether the card reads and writes this memory itself, when it is the copy's turn in the queue."""
         return any(0 <= address - ctypes.addressof(block) < len(block) for block in self._pinned)
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
@@ -317,21 +318,22 @@ class FakeDriver:
             return not self.streams[stream]
 
     def has_happened(self, event: int) -> bool:
-        with self._lock:  # another thread may be in the middle of what the event is behind
+        with self._lock:  # another thread may be in the middle of work before the event
             stream, count = self._records.get(event, (0, 0))
             if self._done[stream] < count and self._waits_for(event):
                 self._run_until(stream, count)
             return self._done[stream] >= count
 
     def _waits_for(self, handle: int) -> bool:
-        """Who asks twice for the same, and queues nothing meanwhile, is waiting."""
+        """Whether a thread waits: it asks for the same stream or event for the second time, and nothing was queued
+        between."""
         if self._asked == handle:
             return True
         self._asked = handle
         return False
 
     def record_all(self, context: int, event: int) -> None:
-        """Of all streams; here they do all that they have to do."""
+        """Record an event of the work of all streams. Here they do all their work."""
         self.calls["record_all"] += 1
         for stream in self.streams:
             self._run_until(stream, self._queued[stream])
@@ -388,7 +390,7 @@ class FakeDriver:
         return graph
 
     def calling(self, work: Callable[[], None], stream: int) -> tuple[Any, ...]:
-        """What a library does when it is called: it queues work on a stream."""
+        """The function and arguments of a library's call, which queues work on a stream."""
         return self._call_library, work, stream
 
     def _call_library(self, work: Callable[[], None], stream: int) -> int:

@@ -1,4 +1,4 @@
-"""cuSOLVER and cuBLAS without a card: functions that do with LAPACK what their manuals say of them."""
+"""cuSOLVER and cuBLAS without a card: functions that do what their manuals say, with LAPACK."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(cusolverDn|cublas)([SDCX]?)(\w+)")
 
 
 class FakeSolvers:
-    """Every function needs `SCRATCH` elements or bytes, in which it leaves nothing as it was."""
+    """Every function needs `SCRATCH` elements or bytes of memory, which it overwrites."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
@@ -83,7 +83,7 @@ class FakeSolvers:
     def _parts(
         self, dtype: np.dtype[Any], address: int, rows: int, columns: int, leading: int, x: np.ndarray | None
     ) -> np.ndarray:
-        """Read a matrix, or write ``x``: the memory has real numbers only."""
+        """Read a matrix; or write ``x``, as real and imaginary parts, because the memory has real numbers only."""
         real = np.dtype(np.float32) if dtype.kind == "c" else dtype
         places = (np.arange(rows)[:, None] + np.arange(columns) * leading) * dtype.itemsize
         if x is not None:
@@ -202,7 +202,7 @@ class FakeSolvers:
         self._integers(info, [0])
 
     def _gesvdp(self, params: int, job: int, economic: int, m: int, n: int, *more: Any) -> None:
-        """Of a singular matrix, the values are wrong, and that is said."""
+        """For a singular matrix the values are wrong, and the error that is returned says so."""
         number, a, lda, real, values, _, u, ldu, _, v, ldv, _, *memory, info, error = more
         self._check_memory(memory)
         assert m >= n
@@ -222,7 +222,7 @@ class FakeSolvers:
         self._write(number, c, ldc, self._read(number, a, n, m, lda).conj().T)
 
     def _addresses(self, place: int, count: int) -> list[int]:
-        """A list of addresses on the card."""
+        """The addresses in a list on the card."""
         return [int(x) for x in self._driver.memory.read(place, 8 * np.arange(count), np.dtype(np.int64))]
 
     def _potrfBatched(self, number: int, triangle: int, n: int, a: int, lda: int, info: int, count: int) -> None:

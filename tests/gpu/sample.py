@@ -1,6 +1,6 @@
-"""Programs that run once on a card: `python -m tests.gpu.sample [--part 1/8]`.
+"""Programs that run once on a card: ``python -m tests.gpu.sample [--part 1/8]``.
 
-`make sanitize-gpu` runs them under NVIDIA's compute-sanitizer, which watches each access to memory and is slow.
+`make sanitize-gpu` runs them with NVIDIA's compute-sanitizer, which checks each access to memory and is slow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEED = 20260101
 
 
 def part(text: str) -> tuple[int, int]:
-    """Which of how many parts: ``1/8`` is the first of eight."""
+    """The number of a part and the number of parts: ``1/8`` is the first of eight."""
     number, count = map(int, text.split("/"))
     if not 1 <= number <= count:
         raise argparse.ArgumentTypeError(f"{text} is no part")
@@ -25,7 +25,7 @@ def part(text: str) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Run each row of a part of the table of operations, in its first dtype, as users call it."""
+    """Run each row of a part of the table of operations once, in its first dtype."""
     parser = argparse.ArgumentParser(prog="python -m tests.gpu.sample", description=__doc__)
     parser.add_argument("--part", type=part, default=(0, 8), help="1/8: the first of eight parts of the table")
     first, count = parser.parse_args().part

@@ -1,4 +1,4 @@
-"""Attention that no library computes, on a driver of the tests: some examples and heads after the others."""
+"""Attention that no library computes, without a card: some examples and heads are done after the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_head(few_scores: None) -> None:
 
 
 def check_bits(q: mx.array, k: mx.array, v: mx.array, more: dict[str, Any]) -> None:
-    """Those of the CPU, of the value and of gradients."""
+    """Results and gradients have the bits of the CPU."""
 
     def value(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
         return mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, **more)
@@ -69,7 +69,7 @@ def check_bits(q: mx.array, k: mx.array, v: mx.array, more: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("name", ["of each example", "of each head", "sinks"])
 def test_cotangents_of_what_parts_have_in_common(few_scores: None, name: str) -> None:
-    """They are added up in another order than on the CPU."""
+    """They are summed in another order than on the CPU."""
     q, k, v, more = drawn(3, 4, 7, 8), drawn(3, 4, 9, 8), drawn(3, 4, 9, 5), MASKS[name]()
 
     def total(more: dict[str, Any]) -> mx.array:
@@ -108,7 +108,7 @@ def test_memory(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_temporaries(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a part makes is written to where it belongs before the next part begins."""
+    """The result of a part is written to its place before the next part begins."""
     del driver
     monkeypatch.setattr(attention_parts, "MANY_SCORES", 1 << 10)
     monkeypatch.setattr(attention_parts, "PART_SCORES", 1 << 10)

@@ -1,4 +1,4 @@
-"""Plans for cards that another process finds on disk: which code they name, and when they are none."""
+"""Plans for cards that another process reads from disk: the code that they name, and when they cannot be used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from weft.runtime.steps import OnHost
 
 @pytest.fixture
 def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
-    """cuDNN without a card; there is a cuBLASLt, too, and no cuSOLVER, whose calls are not cached."""
+    """cuDNN without a card. There is also a cuBLASLt, and no cuSOLVER, whose calls are not cached."""
     library = FakeCudnn(driver)
     monkeypatch.setattr(calls, "missing", lambda: "it is missing")
     monkeypatch.setattr(cublas, "missing", lambda: "")
@@ -45,7 +45,7 @@ def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeCudnn:
 
 
 def new_target() -> CudaTarget:
-    """That of another process: it knows no code."""
+    """A target as in another process: it has no code yet."""
     target = CudaTarget("sm_90")
     target.stand_in = host.target
     target.machine = engine_of(mx.Device(mx.gpu))
@@ -53,7 +53,7 @@ def new_target() -> CudaTarget:
 
 
 def program() -> tuple[list[Any], list[int]]:
-    """With kernels, one of them a copy, products, attention, and a step that the CPU does."""
+    """A program with kernels, one of them a copy, products, attention, and a step that the CPU does."""
     x = mx.ones((2, 64, 32), dtype=mx.bfloat16)
     w = mx.ones((32, 32), dtype=mx.bfloat16)
     mx.eval(x, w)
@@ -73,7 +73,7 @@ def program() -> tuple[list[Any], list[int]]:
 
 
 def facts(parts: Unsealed) -> list[Any]:
-    """A plan without what is another object in each process."""
+    """The parts of a plan that are equal in all processes."""
 
     def of(code: Any) -> Any:
         if isinstance(code, CudaCode):
@@ -101,14 +101,14 @@ def test_another_process_finds_the_plan(library: FakeCudnn) -> None:
         assert type(step.code) is type(wanted.code)
         if isinstance(step.code, CudnnCall):
             assert hash(step.code.work) == hash(wanted.code.work)
-    # What is planned there later has the same kernels, as objects.
+    # A plan that is made there later has the same kernel objects.
     again = parts_of(entries, outputs, other, engine_of(mx.Device(mx.gpu)))
     for step, wanted in zip(found.steps, again.steps, strict=True):
         assert isinstance(step.code, OnHost | cublas.ProductCall | CudnnCall) or step.code is wanted.code
 
 
 def test_a_library_that_is_not_the_same(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN may need another amount of scratch memory, or cuBLASLt may be gone."""
+    """A plan is not used if cuDNN needs another amount of scratch memory, or if cuBLASLt is missing."""
     entries, outputs = program()
     target = new_target()
     content = plan_data.to_bytes(parts_of(entries, outputs, target, engine_of(mx.Device(mx.gpu))), target)
@@ -129,8 +129,8 @@ def test_a_library_that_was_missing_is_a_part_of_the_key(monkeypatch: pytest.Mon
 
 
 class Processes:
-    """Processes of one program, one after the other, on one card. What the last one asks cuBLASLt for is
-    ``rehearsed``, and the kernels that it has on the card are ``loaded``."""
+    """Processes of one program, one after the other, on one card. For the latest one, ``rehearsed`` are its problems
+    for cuBLASLt, and ``loaded`` the kernels that it has loaded."""
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.disk = DiskCache(str(tmp_path))
@@ -148,7 +148,7 @@ class Processes:
         monkeypatch.setattr(self.engine, "load", self.loaded.append)
 
     def new(self) -> CudaTarget:
-        """The target of the next one, which is ready for what the last one needed."""
+        """The target of the next process, after its threads have made ready what the last process needed."""
         self.engine.for_libraries().clear()
         self.loaded.clear()
         self.rehearsed.clear()
@@ -166,8 +166,7 @@ def processes(library: FakeCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_program_needed_is_made_ready(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the next process of the same program, before it asks for a plan: the plan, its kernels, and what libraries
-    take to begin."""
+    """The next process of a program prepares the plan, its kernels and the libraries before it needs the plan."""
     entries, outputs = program()
     target = processes.new()
     parts = parts_of(entries, outputs, target, processes.engine)
@@ -186,7 +185,7 @@ def test_what_a_program_needed_is_made_ready(processes: Processes, monkeypatch: 
 
 
 def test_a_plan_that_is_ready_is_given_once(processes: Processes) -> None:
-    """A plan is changed by who has it, perhaps; the second one is read from disk."""
+    """The caller may change a plan; so a second one is read from disk."""
     entries, outputs = program()
     target = processes.new()
     cached_plans.keep(entries, outputs, target, parts_of(entries, outputs, target, processes.engine))

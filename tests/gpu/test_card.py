@@ -1,4 +1,4 @@
-"""What only a card can show: the driver's functions, values that go there and back, errors of the card."""
+"""Tests that need a card: the driver's functions, copies there and back, errors of the card."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def engine() -> CudaEngine:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_kernel_by_hand(engine: CudaEngine, count: int) -> None:
-    """Doubles numbers ``count`` times; several steps are a graph."""
+    """The kernel doubles numbers ``count`` times; several steps are a graph."""
     code = CudaCode(DOUBLED, "doubled", threads=256)
     steps = engine.seal([Step(code, [100_000], 100_000 // 256 + 1, 1)] * count)
     given, made = Buffer(engine, 400_000), Buffer(engine, 400_000)
@@ -108,7 +108,7 @@ def test_too_much_memory_is_an_error_and_no_end() -> None:
 
 @pytest.mark.skipif(mx.device_count(mx.gpu) < 2, reason="there is one GPU")
 def test_several_cards() -> None:
-    """Each computes its part; one reads what the other one has."""
+    """Each card computes its part; one reads what is on the other."""
     first, second = mx.Device(mx.gpu, 0), mx.Device(mx.gpu, 1)
     x = mx.array(np.random.default_rng(0).normal(size=(1 << 20,)).astype(np.float32))
     wanted = mx.sin(mx.exp(x, stream=mx.cpu), stream=mx.cpu)
@@ -128,13 +128,13 @@ def test_large_arrays_go_there_and_back() -> None:
 
 
 def step(x: mx.array, w: mx.array) -> tuple[mx.array, mx.array]:
-    """Kernels, eigenvalues, which the CPU computes, and a result in the memory of an input."""
+    """A step with kernels, eigenvalues, which the CPU computes, and a result in the memory of an input."""
     hidden = mx.softmax(mx.tanh(x + w + mx.abs(mx.linalg.eigvals(x + w))), axis=-1)
     return x * 0.5 + mx.mean(hidden, axis=0), mx.sort(hidden[0])
 
 
 def test_threads_share_a_card() -> None:
-    """Each has numbers of its own, and gets what the CPU gives for them."""
+    """Each thread has its own numbers, and gets the same results as on the CPU."""
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)

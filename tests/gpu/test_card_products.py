@@ -1,4 +1,4 @@
-"""Matrix products on a card: values, and that they are the same in each run."""
+"""Matrix products on a card: their values, and that every run gives the same bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDING = {
     mx.bfloat16: 2.0**-8,
 }
 SUMS = {mx.float64: 2.0**-53}
-"""The rounding of sums, if that is not float32's."""
+"""The rounding of sums, where it is not that of float32."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ def wide(x: mx.array) -> np.ndarray:
 
 
 def assert_product(found: mx.array, a: mx.array, b: mx.array) -> None:
-    """Each element is within the bound for sums of so many terms in any order, and the rounding of the result."""
+    """Each element is within the bound for sums of that many terms in any order, plus the rounding of the result."""
     left, right, terms = wide(a), wide(b), a.shape[-1]
     rounding = ROUNDING[a.dtype]
     sums = SUMS.get(a.dtype, 2.0**-24)
@@ -94,7 +94,7 @@ def test_layouts(dtype: mx.Dtype, batch: tuple[int, ...]) -> None:
 
 
 def test_batches() -> None:
-    """Broadcast ones, heads between tokens, and very many."""
+    """Broadcast batches, heads between tokens, and very many matrices."""
     a, b = numbers(1, 4, 6, 5), numbers(2, 5, 7)
     assert_product(a @ b, a, b)
     q, k = numbers(1, 2, 16, 3, 8, dtype=mx.bfloat16), numbers(2, 2, 16, 3, 8, dtype=mx.bfloat16)
@@ -106,7 +106,7 @@ def test_batches() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_each_run_has_the_same_bits(dtype: mx.Dtype) -> None:
-    """Queued step by step and as a graph, eager and compiled, whatever else is in the plan, on any stream."""
+    """Queued step by step and as a graph, eager and compiled, with other operations in the plan, on any stream."""
     a, b = numbers(1, 200, 3000, dtype=dtype), numbers(2, 3000, 150, dtype=dtype)
     wanted = a @ b
     mx.eval(wanted)

@@ -1,4 +1,4 @@
-"""Several cards, against a driver without one: copies between them, and what waits for what."""
+"""Several cards, without a card: copies between them, and which work waits for which."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cards() -> Iterator[FakeDriver]:
 
 
 def test_work_goes_from_card_to_card(cards: FakeDriver) -> None:
-    """And nobody waits but the queues."""
+    """Only queues wait for each other; no thread waits."""
     x, y = mx.exp(values(4, 6), stream=FIRST), mx.exp(values(4, 6), stream=SECOND)
     mx.eval(x, y)
     before = cards.calls["synchronize"]
@@ -45,7 +45,7 @@ def test_work_goes_from_card_to_card(cards: FakeDriver) -> None:
 
 
 def test_memory_that_another_card_reads_is_not_used_again(cards: FakeDriver) -> None:
-    """Neither by what is computed next, nor by the driver."""
+    """Neither for the next results nor by the driver."""
     for streams in (1, 2):
         others = [mx.new_stream(FIRST) for _ in range(streams)]
         x = values(64)

@@ -1,4 +1,4 @@
-"""What cuDNN is asked for, without a card: NumPy computes here what the graphs say."""
+"""The graphs that Weft gives to cuDNN, without a card: NumPy computes their operations here."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_cotangents(convolution: Callable[..., mx.array]) -> Callable[..., list[
 
 
 def test_convolutions(library: FakeCudnn, cases: Cases) -> None:
-    """The result and both cotangents, each one call."""
+    """The result and both cotangents are one call each."""
     for name in cases.some(3, list(GEOMETRIES)):
         geometry = GEOMETRIES[name]
         x, w = drawn(*geometry.array), drawn(*geometry.weights)
@@ -167,7 +167,7 @@ def attend(turned: bool, mask: Any, scale: float = 0.3) -> Callable[..., list[mx
 
 
 def test_attention(library: FakeCudnn, cases: Cases) -> None:
-    """The result and the cotangents, in two calls that share what they know; with a mask of numbers, the result."""
+    """The result and the cotangents are two calls; with a mask of numbers, only the result is a call."""
     halves = (mx.bfloat16, mx.float16)
     every = [(*one, dtype) for one in product(HEADS, MASKS, (False, True)) for dtype in halves]
     for name, kind, turned, dtype in cases.some(3, every):
@@ -186,7 +186,7 @@ def test_attention(library: FakeCudnn, cases: Cases) -> None:
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("refuses", [False, True])
 def test_parts_of_one_array(library: FakeCudnn, batch: int, refuses: bool) -> None:
-    """Queries, keys and values that one array has side by side are read there, unless cuDNN cannot do so."""
+    """If queries, keys and values are side by side in one array, cuDNN reads them there, unless it cannot."""
 
     def attention(mixed: mx.array) -> mx.array:
         q, k, v = [mx.swapaxes(x.reshape(batch, 5, 2, 8), 1, 2) for x in mx.split(mixed, 3, axis=-1)]
@@ -216,7 +216,7 @@ def test_parts_of_one_array(library: FakeCudnn, batch: int, refuses: bool) -> No
 
 
 def test_a_query_that_sees_no_key(library: FakeCudnn) -> None:
-    """It gets the mean of all values."""
+    """Its result is the mean of all values."""
     q, k, v, _ = arrays_of(HEADS["plain"], False, mx.bfloat16)
     mean = wide(v).mean(2, keepdims=True)
     hidden = mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=mx.zeros((4, 4), dtype=mx.bool_))
@@ -225,11 +225,11 @@ def test_a_query_that_sees_no_key(library: FakeCudnn) -> None:
     assert_same_bits(mx.fast.scaled_dot_product_attention(q, k, v, scale=0.3, mask=lowest), hidden)
     late = mx.fast.scaled_dot_product_attention(q, k[:, :, :2], v[:, :, :2], scale=0.3, mask="causal")
     assert np.allclose(wide(late)[:, :, 0], wide(v)[:, :, :2].mean(2), atol=0.02)
-    assert library.executed == 2  # of causal attention with fewer keys, cuDNN is not asked
+    assert library.executed == 2  # cuDNN does not compute causal attention with fewer keys than queries
 
 
 def test_gradients_in_parts(library: FakeCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples, and then heads of keys with their queries, in calls of their own."""
+    """Examples, or heads of keys with their queries, in separate calls."""
     arrays = arrays_of(HEADS["shared keys"], True, mx.bfloat16)
     whole = attend(True, None)(*arrays)
     mx.eval(whole)
@@ -252,7 +252,7 @@ def test_a_gradient_is_the_same_whenever_it_is_evaluated(library: FakeCudnn) -> 
 
 
 def test_attention_that_cudnn_does_not_know(library: FakeCudnn) -> None:
-    """Odd numbers of features, float32, sinks."""
+    """Odd numbers of features, float32, and sinks are not computed by cuDNN."""
     q = drawn(1, 2, 3, 6, dtype=mx.bfloat16)
     wider = drawn(1, 2, 3, 8)
     half = wider.astype(mx.bfloat16)
@@ -318,7 +318,7 @@ def test_planning_keeps_no_nodes(library: FakeCudnn) -> None:
 
 
 def test_engines_are_chosen(library: FakeCudnn) -> None:
-    """One that gives the same bits each time and can be planned; float32 is not rounded on the way to sums."""
+    """One that gives the same bits each time, can be planned, and does not round float32 before it multiplies."""
     x, w = drawn(1, 3, 3, 2), drawn(2, 2, 2, 2)
     library.engines = [([Note.TENSOR_CORE], True), ([], True)]
     mx.eval(mx.conv2d(x, w))
@@ -334,7 +334,7 @@ def test_engines_are_chosen(library: FakeCudnn) -> None:
 
 
 def test_operands_that_begin_anywhere(library: FakeCudnn, driver: FakeDriver) -> None:
-    """They are copied to where cuDNN can read them, in each run."""
+    """They are copied in each run to where cuDNN can read them."""
     function, w = mx.compile(lambda x, w: mx.conv2d(x, w)), drawn(2, 2, 2, 3)
     x = drawn(5, 3, 3, 3) + 0  # on the card
     mx.eval(x, w)
@@ -346,7 +346,7 @@ def test_operands_that_begin_anywhere(library: FakeCudnn, driver: FakeDriver) ->
 
 
 def test_descriptors_end(library: FakeCudnn) -> None:
-    """Those of the addresses of runs: plans are kept."""
+    """The descriptors of the addresses of runs are destroyed; plans stay in a cache."""
     function, w = mx.compile(lambda x, w: mx.conv2d(x, w)), drawn(2, 2, 2, 2)
     held = []
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Convolutions and attention by cuDNN on a card, against float64: each rounding of a sum of products may add up."""
+"""Convolutions and attention by cuDNN on a card, compared with float64: the bound is the sum of all rounding errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ require_card()
 pytestmark = pytest.mark.gpu
 
 EPSILON = {mx.float32: 2.0**-24, mx.float16: 2.0**-11, mx.bfloat16: 2.0**-8, mx.float64: 2.0**-53}
-"""By how much rounding changes a number, at most and relative to it."""
+"""The largest relative error of rounding to a dtype."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,13 @@ def wide(x: mx.array) -> np.ndarray:
 
 
 def done_by(function: Any, *arguments: mx.array) -> set[tuple[str, str]]:
-    """Names and places of the calls of routines."""
+    """The titles and places of the calls of routines."""
     steps = mx.compile(function).explain(*arguments).steps
     return {(step.kind, step.runs_on) for step in steps}
 
 
 class Geometry(NamedTuple):
-    """Of a convolution: shapes, and the parameters of `mx.conv_general`."""
+    """The shapes and parameters of a call of `mx.conv_general`."""
 
     array: tuple[int, ...]
     weights: tuple[int, ...]
@@ -130,7 +130,7 @@ def mask_of(kind: str, heads: Heads, rng: np.random.Generator, dtype: mx.Dtype) 
 
 
 class Exact(NamedTuple):
-    """Attention and cotangents in float64, and for each by how much rounding to half precision may change it."""
+    """Attention and cotangents in float64, and for each the largest error that rounding to half precision may cause."""
 
     found: list[np.ndarray]
     bounds: list[np.ndarray]

@@ -1,4 +1,4 @@
-"""The engine of a card, against a driver without one: what is queued when, and what is copied where."""
+"""The engine of a card, without a card: what is queued when, and what is copied where."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_calls_return_when_their_work_is_queued(driver: FakeDriver) -> None:
 
 
 def test_several_steps_are_one_launch(driver: FakeDriver) -> None:
-    """And addresses that the card has are not sent again."""
+    """Addresses that the card already has are not sent again."""
     x = values(4, 6)
     mx.set_default_device(mx.gpu)
     compiled = mx.compile(lambda x: (mx.exp(x), mx.sum(mx.sin(x), axis=0)))
@@ -94,7 +94,7 @@ def test_several_steps_are_one_launch(driver: FakeDriver) -> None:
 
 @pytest.mark.parametrize("on_the_host", [False, True])
 def test_copies_of_elements_to_where_they_are(driver: FakeDriver, on_the_host: bool) -> None:
-    """An update copies what it updates, unless it got its memory: then the copy is not launched."""
+    """An update copies its base, unless the result has the base's memory: then the copy is not launched."""
     mx.set_default_device(mx.gpu)
     state, expected = [mx.zeros((5, 4))], np.zeros((5, 4), np.float32)
     mx.eval(state)
@@ -129,7 +129,7 @@ def test_copies_of_elements_to_where_they_are(driver: FakeDriver, on_the_host: b
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_memory_that_others_may_write(driver: FakeDriver, compiled: bool) -> None:
-    """It is copied for each run, and the copy stays until that is queued."""
+    """Such memory is copied for each run, and the copy exists until it is queued."""
 
     def function(x: mx.array) -> tuple[mx.array, ...]:
         return mx.exp(x), mx.sum(mx.sin(x), axis=0), mx.sum(x * 2, axis=1)
@@ -170,7 +170,7 @@ def test_too_little_memory(driver: FakeDriver) -> None:
     del x
     driver.limit = sum(driver._sizes.values()) + 4096
     y = mx.ones((1800,))
-    mx.eval(y)  # in place of what was cached
+    mx.eval(y)  # takes memory from the cache
     with pytest.raises(
         MemoryError,
         match=r"no memory for an array of 40000 bytes \(.* in use by arrays; Device\(gpu, 0\) has .* of them free",
@@ -195,7 +195,7 @@ def test_too_little_memory_for_the_context(driver: FakeDriver, monkeypatch: pyte
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_too_little_memory_for_code(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, helps: bool) -> None:
-    """What is cached is given back, and then the driver is asked once more."""
+    """Weft frees the memory in its cache and calls the driver a second time."""
     mx.set_default_device(mx.gpu)
     mx.eval(mx.zeros((1000,)))
     gc.collect()
@@ -261,7 +261,7 @@ def rows_of(timeline: io.StringIO) -> list[str]:
 
 
 def test_times_are_those_of_the_card(driver: FakeDriver) -> None:
-    """Nothing is waited for while it is timed, and events are used again."""
+    """Measuring does not wait, and events are used again."""
     mx.set_default_device(mx.gpu)
     x = values(4, 6)
     step = mx.compile(lambda x: mx.softmax(mx.exp(x) * 2, axis=0))
@@ -307,7 +307,8 @@ STEPS: list[Callable[[mx.array, mx.array], mx.array]] = [
 
 
 def walk(streams: list[mx.Stream], seed: int) -> list[mx.array]:
-    """Steps on streams by turns, of what earlier ones made. Some arrays end, and their memory is used again."""
+    """Steps on streams by turns, of the results of earlier steps. Some arrays are freed, and their memory is used
+    again."""
     rng = np.random.default_rng(seed)
     arrays = [values(4, 3) * 0.5 for _ in range(3)]
     for number in rng.integers(0, 1 << 20, 60).tolist():
@@ -329,7 +330,7 @@ def test_streams_wait_for_what_they_need(driver: FakeDriver, seed: int) -> None:
 
 
 def test_many_streams(driver: FakeDriver) -> None:
-    """They share queues, but none has that of copies, of which marks are set at any time."""
+    """They share queues, but none has the queue of copies, which sets marks at any time."""
     streams = [mx.new_stream(mx.gpu) for _ in range(24)]
     for number, stream in enumerate(streams):
         mx.eval(mx.exp(values(3 + number), stream=stream))
@@ -355,7 +356,7 @@ def test_a_forked_child_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPa
     x = mx.exp(mx.array([0.0]), stream=mx.gpu)
     mx.eval(x)
     monkeypatch.setattr(engines, "_engines", [engine_of(mx.Device(mx.gpu))])
-    engines._after_fork()  # what runs in a child
+    engines._after_fork()  # runs in a child
     with pytest.raises(weft.errors.EvaluationError, match="forked"):
         mx.eval(mx.exp(x, stream=mx.gpu))
     with pytest.raises(weft.errors.EvaluationError, match="forked"):
@@ -365,7 +366,7 @@ def test_a_forked_child_is_told(driver: FakeDriver, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_large_copies_go_through_pinned_memory(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """In pieces, of which the card still copies one while the next one is filled; with several threads, too."""
+    """Copies are made piece by piece: the card copies one piece while the next is filled; with several threads, too."""
     for name, value in (("PIECE", 1024), ("_MOST_LANES", count)):
         monkeypatch.setattr(staging, name, value)
     monkeypatch.setattr(copies, "STAGED", 2048)
@@ -380,7 +381,7 @@ def test_large_copies_go_through_pinned_memory(driver: FakeDriver, monkeypatch: 
 
 
 def test_an_interrupted_copy_leaves_nothing_behind(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in memory of the host nor in the pieces, which the card may be writing to still."""
+    """Neither in memory of the host nor in the pieces, which the card may still be writing."""
     monkeypatch.setattr(staging, "PIECE", 1024)
     monkeypatch.setattr(copies, "STAGED", 2048)
     x = mx.exp(values(5003), stream=mx.gpu)
@@ -405,7 +406,7 @@ def test_an_interrupted_copy_leaves_nothing_behind(driver: FakeDriver, monkeypat
 
 
 def test_large_data_is_copied_once(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the card, if that is the default device: not to memory of the host before."""
+    """With the GPU as the default device, it is copied to the card, and not to memory of the host before."""
     numbers = np.arange(1 << 12, dtype=np.float32)
     monkeypatch.setattr(interchange, "_LARGE", 1 << 14)
     monkeypatch.setattr(engines.CudaEngine, "takes_at_once", 1 << 14)
@@ -424,7 +425,7 @@ def test_large_data_is_copied_once(driver: FakeDriver, monkeypatch: pytest.Monke
 def test_machine_code_is_kept_on_disk(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    """A second engine, as that of another process, has nothing assembled."""
+    """A second engine, as in another process, assembles nothing."""
     cache = DiskCache(str(tmp_path))
     monkeypatch.setattr(assembly, "process_cache", lambda: cache)
     code = CudaCode("not assembled before", "name", 32, title="what it does")
@@ -443,11 +444,11 @@ def test_machine_code_is_kept_on_disk(
 
 
 def test_old_work_is_not_waited_for(driver: FakeDriver) -> None:
-    """The events of marks are used again; a mark that the host knows to be reached is not taken for a later one."""
+    """The events of marks are used again; a mark that the host has seen reached is not confused with a later one."""
     first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.gpu)
     x, y = mx.exp(values(4), stream=first), mx.exp(values(5), stream=second)
     mx.eval(x, y)
-    for _ in range(100):  # more than a queue has events
+    for _ in range(100):  # more than the events of a queue
         y = mx.sin(y, stream=second)
         mx.async_eval(y)
     mx.eval(y)
@@ -464,7 +465,7 @@ def test_old_work_is_not_waited_for(driver: FakeDriver) -> None:
 
 
 def test_what_is_not_queued_yet_is_not_done(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread waits for all that was queued, while another one queues the steps of a run one by one."""
+    """A thread waits for all work that is queued while another thread queues the steps of a run one by one."""
     first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.gpu)
     x, y = mx.exp(values(4, 3), stream=first), mx.exp(values(5), stream=second)
     mx.eval(x, y)
@@ -492,5 +493,5 @@ def test_what_is_not_queued_yet_is_not_done(driver: FakeDriver, monkeypatch: pyt
     ],
 )
 def test_how_many_blocks_a_launch_has(units: int, grain: int, queue: bool, blocks: int) -> None:
-    """On a card that holds 264 at once."""
+    """On a card that runs 264 blocks at once."""
     assert CudaCode("", "name", 256, queue=queue).blocks(units, grain, 264) == blocks

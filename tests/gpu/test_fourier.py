@@ -1,4 +1,4 @@
-"""What cuFFT is asked for, without a card: NumPy computes here what its plans say."""
+"""The plans that Weft makes with cuFFT, without a card: NumPy computes their transforms here."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def test_values(library: FakeCufft, norm: Any) -> None:
 
 
 def test_an_axis_is_transformed_where_it_lies(library: FakeCufft) -> None:
-    """In one call if it is the first or the last one, in a few if it is between others; else others are behind it."""
+    """The first or last axis takes one call; an axis between others takes a few, or is moved behind them if those were
+    many."""
     for shape, axis, calls, distances in [
         ((4, 6), 1, 1, {(1, 6)}),
         ((4, 6), 0, 1, {(6, 1)}),
@@ -86,7 +87,7 @@ def test_an_axis_is_transformed_where_it_lies(library: FakeCufft) -> None:
 
 
 def test_axes_are_exchanged_once_for_several_transforms(library: FakeCufft) -> None:
-    """And their factors are one."""
+    """The factors of several transforms are multiplied into one."""
     x = drawn(10, 9, 8)
     assert_near(mx.fft.ifftn(x), np.fft.ifftn(np.array(x)))
     explained = mx.compile(mx.fft.ifftn).explain(x)
@@ -106,7 +107,7 @@ def test_factors_are_fused_with_what_follows(library: FakeCufft) -> None:
 def test_halves_are_made_real_at_their_ends_with_what_is_before(library: FakeCufft) -> None:
     x = drawn(6)
     explained = mx.compile(lambda x: mx.fft.irfft(x * 2)).explain(x)
-    assert len(explained.steps) == 3  # with the factor
+    assert len(explained.steps) == 3  # one of them for the factor
 
 
 def test_an_operand_that_is_not_aligned(library: FakeCufft) -> None:
@@ -140,7 +141,7 @@ def test_several_streams_share_plans(library: FakeCufft) -> None:
 
 
 def test_few_plans_are_cached(library: FakeCufft, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others end with the steps that need them."""
+    """Other plans are destroyed together with the steps that use them."""
     monkeypatch.setattr(cufft, "_CACHED", 3)
     kept = mx.compile(mx.fft.fft)
     x = drawn(3)

@@ -1,4 +1,4 @@
-"""Fourier transforms on a card: values, and that they are the same in each run."""
+"""Fourier transforms on a card: their values, and that every run gives the same bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 ERROR = 2.0**-20
-"""Of the root of the mean square, for lengths up to some millions."""
+"""The bound of errors, relative to the root mean square of the result, for lengths up to some millions."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,8 @@ LENGTHS = [1, 2, 3, 4, 5, 7, 8, 16, 30, 97, 128, 1000, 1021, 1024, 2187, 4096, 1
 
 
 def assert_transforms(x: mx.array, real: mx.array, axis: int, norm: Any = "backward") -> None:
-    """All kinds along an axis: of complex and of real numbers, of the halves of both lengths."""
+    """All kinds of transforms along an axis: of complex and of real numbers, and from half transforms of both
+    lengths."""
     options: dict[str, Any] = {"axis": axis, "norm": norm}
     assert_near(mx.fft.fft(x, **options), np.fft.fft(wide(x), **options))
     assert_near(mx.fft.ifft(x, **options), np.fft.ifft(wide(x), **options))
@@ -108,7 +109,8 @@ def test_layouts(name: str) -> None:
 
 
 def test_what_stands_for_a_real_number_counts_as_one() -> None:
-    """The first number of half a transform, and the last one if the length is even."""
+    """Its imaginary part is ignored: of the first number of half a transform, and of the last one if the length is
+    even."""
     for length in (2, 5, 8, 97, 1000, 1024, 4096, 30_030, 1 << 18):
         x = wide(drawn(3, length // 2 + 1))
         plain = x.copy()

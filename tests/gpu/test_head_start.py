@@ -1,4 +1,4 @@
-"""What a program needed of libraries last time is made ready on a thread; and where libraries are looked for."""
+"""Threads make ready what a program needed of libraries last time; and the places where libraries are looked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weft.runtime.engine import engine_of
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskCache:
-    """Where needs are kept, of a program that has a name."""
+    """The cache on disk for the needs of a program that has a name."""
     found = DiskCache(str(tmp_path))
     monkeypatch.setattr(loading, "disk_of_plans", lambda: found)
     monkeypatch.setattr(head_start, "_name_of_program", lambda: "module program")
@@ -39,7 +39,7 @@ def wait() -> None:
 
 
 class Process:
-    """Needs of one process, and what was made ready in it."""
+    """One process: its needs, and what was made ready in it."""
 
     def __init__(self, fails: str = "", target: str = "cuda sm_90") -> None:
         self.begun: list[str] = []
@@ -100,7 +100,7 @@ def test_what_is_needed_no_more_is_forgotten(disk: DiskCache, monkeypatch: pytes
 
 
 def test_without_threads(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is made ready if there are too many, or if the process is about to end."""
+    """Nothing is made ready if there are too many threads, or if the process is about to end."""
 
     def fail(*given: object) -> None:
         raise RuntimeError("can't start new thread")
@@ -148,7 +148,7 @@ def test_a_card_that_is_used_begins(driver: FakeDriver) -> None:
 
 
 def test_libraries_of_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those for newer versions of CUDA first; of several ones, that of the folder which Python finds first."""
+    """Newer versions of CUDA come first; for the same version, the folder that Python finds first."""
     one, two = tmp_path / "one", tmp_path / "two"
     paths = [
         one / "nvidia/cu13/lib/libcublasLt.so.13",

@@ -1,4 +1,4 @@
-"""State that a compiled function replaces, on a card: its arrays get other elements where nobody can tell."""
+"""State that a compiled function replaces, on a card: the same arrays get new elements where no caller can notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE = np.float32(0.5)
 
 
 class Training:
-    """Steps of a momentum method, beside NumPy's."""
+    """Steps of a momentum method by Weft and by NumPy."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {"w": mx.array([1.0, 2.0, 3.0]), "m": mx.zeros((3,)), "count": [mx.array(0)]}
@@ -35,7 +35,7 @@ class Training:
         return mx.sum(state["m"])
 
     def step(self, x: float = 1.0) -> mx.array:
-        """One step; the result of both has to be the same."""
+        """One step by both; their results must be the same."""
         given = np.full(3, x, np.float32)
         self.m = self.m * RATE + given
         self.w = self.w - self.m * RATE
@@ -153,7 +153,7 @@ def failed(code: int, called: str, more: str = "") -> None:
 
 
 def latest_slots(training: Training) -> list[Any]:
-    """The slots that the card has for the steps."""
+    """The slots on the card for the steps."""
     compiled: Any = training.compiled
     return list(compiled._repeat._prepared._plan.steps._latest.values())
 
@@ -167,7 +167,7 @@ def test_a_profile_sees_the_steps(training: Training) -> None:
 
 
 def test_threads_that_read_the_state_see_old_or_new_elements(training: Training) -> None:
-    """What they hold does not change while they hold it."""
+    """An array does not change while a thread holds it."""
     wrong, ended = [], threading.Event()
 
     def read() -> None:
@@ -191,7 +191,7 @@ assigned: list[str] = []
 
 
 class Watched(dict[str, Any]):
-    """A container that has a way of its own to assign."""
+    """A container with an assignment of its own."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         assigned.append(key)
@@ -215,7 +215,8 @@ def test_containers_that_see_assignments_see_them(driver: FakeDriver) -> None:
 
 
 def test_arrays_that_are_held_in_each_step(training: Training) -> None:
-    """It is not tried in each call then, and again when nobody holds them any more."""
+    """While the arrays are held, not every call tries to keep them; when they are no longer held, calls keep them
+    again."""
     held = []
     for _ in range(30):
         held.append((training.state["w"], training.w))

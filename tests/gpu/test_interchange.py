@@ -87,7 +87,8 @@ def test_writing_is_seen(library: Any) -> None:
 
 
 def test_streams_wait_for_each_other(library: Any) -> None:
-    """Long rows of work on both sides in turns; the second time each waits on the host for the other."""
+    """Long rows of work on both sides by turns; in a second pass, each side is waited for on the host. Results are the
+    same."""
 
     def theirs_of(x: Any) -> Any:
         for _ in range(20):
@@ -115,7 +116,7 @@ def test_streams_wait_for_each_other(library: Any) -> None:
 
 
 def test_memory_goes_round(library: Any) -> None:
-    """What one side lets go of is used again by itself while the other side's work may be under way."""
+    """Memory that one side frees is used again by it while the other side's work may still run."""
     used = []
     for step in range(300):
         x = on_card(np.full(100_000, float(step % 7), np.float32))

@@ -1,4 +1,4 @@
-"""Launches that are made again with the same addresses: when they fail, are interrupted, or may not begin yet."""
+"""Launches that are repeated with the same addresses: they fail, are interrupted, or may not begin yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def values(*shape: int) -> mx.array:
 
 
 class Switch:
-    """Has the next launch of a graph do something else."""
+    """Replaces the next launch of a graph by another function."""
 
     def __init__(self, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         self.instead: Callable[..., int] | None = None
@@ -50,7 +50,7 @@ def switch(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Switch:
 
 
 def once_more(kind: str, x: mx.array) -> Callable[[], mx.array]:
-    """Computes something, in ways that launch the same graph each time."""
+    """A function that launches the same graph in each call."""
     compiled = mx.compile(lambda x: mx.exp(x) * 2)
     ways: dict[str, Callable[[], mx.array]] = {
         "compiled": lambda: compiled(x),
@@ -76,7 +76,7 @@ def test_a_launch_that_fails_is_an_error(driver: FakeDriver, switch: Switch, kin
         copies = driver.calls["copy_in"]
         for _ in range(3):
             assert np.array_equal(np.array(call()), wanted)
-        assert driver.calls["copy_in"] > copies  # what the card knew of addresses counts no more
+        assert driver.calls["copy_in"] > copies  # addresses are sent to the card again
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,7 +84,7 @@ def test_a_launch_that_fails_is_an_error(driver: FakeDriver, switch: Switch, kin
 def test_an_interrupted_launch_leaves_nothing_behind(
     driver: FakeDriver, switch: Switch, kind: str, launches: bool
 ) -> None:
-    """Whether the work is queued by then or not."""
+    """Whether or not the work is queued by then."""
 
     def interrupted(launch: Callable[..., int], *given: int) -> int:
         if launches:

@@ -1,4 +1,4 @@
-"""A card after many steps: there are as many blocks of memory, events, streams and graphs as before."""
+"""After many steps there are as many blocks of memory, events, streams and graphs of a card as before."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ MADE = {
     "modules": ("cuModuleLoadDataEx", "cuModuleUnload"),
     "graphs": ("cuGraphInstantiateWithFlags", "cuGraphExecDestroy"),
 }
-"""What the driver makes, and what ends it, if anything does."""
+"""The functions of the driver that make things, each with the function that destroys them, if there is one."""
 
 
 class Counted:
-    """A function of the driver, and how often it was called."""
+    """A function of the driver that counts its calls."""
 
     def __init__(self, function: Callable[..., int]) -> None:
         self._function = function
@@ -47,7 +47,7 @@ class Counted:
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, int]]:
-    """How many things of each kind were made since the test began and are there still, when nothing is cached."""
+    """A function: how many things of each kind were made since the test began and not destroyed, with empty caches."""
     engine = cast(CudaEngine, engine_of(mx.Device(mx.gpu)))
     engine.entered()
     functions = engine._driver._functions
@@ -59,7 +59,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, int]]:
     def count() -> dict[str, int]:
         gc.collect()
         mx.synchronize(mx.gpu)
-        engine.seal([])  # graphs that ended are destroyed
+        engine.seal([])  # unused graphs are destroyed
         for memory in (engine.memory, engine.own_memory):
             memory.clear()
         return {kind: counted[made].calls - counted.get(ended, nothing).calls for kind, (made, ended) in MADE.items()}
@@ -68,7 +68,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, int]]:
 
 
 class Steps:
-    """What is done again and again; each keeps what it needs for the next time."""
+    """Kinds of steps that are repeated; each keeps what it needs for the next time."""
 
     def __init__(self) -> None:
         self.x = mx.array(np.linspace(0, 1, 5000, dtype=np.float32))
@@ -109,7 +109,7 @@ class Steps:
 
 
 class Shared:
-    """An array, as if it were that of another library."""
+    """An array as if it came from another library."""
 
     def __init__(self, x: mx.array) -> None:
         self._x = x
@@ -136,16 +136,15 @@ def test_nothing_is_lost_in_a_thousand_steps(alive: Callable[[], dict[str, int]]
 
 
 def assert_few_more(before: dict[str, int], after: dict[str, int], queues: int = 1) -> None:
-    """Nothing was lost. Of each plan the slots of some runs are kept, on each of the ``queues``: each has a block of
-    memory and a graph. Of events there are as many as were ever awaited at once, which depends on how far the card is
-    behind."""
+    """Nothing was lost. On each of the ``queues``, a plan keeps the slots of some runs: each has a block of memory and
+    a graph. There are as many events as were ever awaited at once, which depends on how far the card is behind."""
     more = {kind: after[kind] - before[kind] for kind in MADE}
     assert max(more.pop("blocks of memory"), more.pop("graphs"), more.pop("events")) <= KEPT * queues, (before, after)
     assert set(more.values()) == {0}, (before, after)
 
 
 def test_threads_have_streams_of_their_own(alive: Callable[[], dict[str, int]]) -> None:
-    """Eight threads of Python, each with a stream: they get the numbers of the CPU, and leave nothing behind."""
+    """Eight Python threads, each with a stream, get the numbers of the CPU and leave nothing behind."""
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)

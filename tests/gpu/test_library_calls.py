@@ -1,4 +1,4 @@
-"""Calls of libraries in the plans of a card, against a driver without one: when they are queued, and when captured."""
+"""Calls of libraries in the plans of a card, without a card: when they are queued, and when captured."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from weft.runtime.memory import Buffer
 from weft.runtime.steps import Step, Table
 
 ON_HOST_ONLY = 7
-"""Of an array with so many rows the library does nothing."""
+"""The library does not compute arrays with this number of rows."""
 
 
 @dataclass(frozen=True)
 class Turn(LibraryCall):
-    """Copies ``count`` elements of 4 bytes from the last to the first, through scratch memory, in two calls."""
+    """A call that reverses ``count`` elements of 4 bytes through scratch memory, in two pieces of work."""
 
     title: str
     places: tuple[tuple[int, int], ...]
@@ -58,7 +58,7 @@ class Turn(LibraryCall):
 
 
 class Turned(p.Primitive):
-    """The elements of an array from the last to the first."""
+    """The elements of an array in reverse order."""
 
     name = "turned"
     parameters = ("is_captured",)
@@ -110,7 +110,7 @@ PROGRAMS: dict[str, Any] = {
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values(driver: FakeDriver, name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the first run, of those that are captured, and of those with other addresses."""
+    """In the first run, in captured runs, and in runs with other addresses."""
     inputs = [values(3, 5), values(3, 5) * 2]
     with monkeypatch.context() as patch, mx.stream(mx.cpu):
         patch.setitem(globals(), "turn", lambda x, **params: mx.array(in_numpy(x)))
@@ -137,7 +137,7 @@ def test_the_same_addresses_are_one_launch(driver: FakeDriver) -> None:
         counted.append({name: driver.calls[name] - before[name] for name in ("launch", "library", "launch_graph")})
     first, second, *later = counted
     assert first == {"launch": 2, "library": 2, "launch_graph": 0}
-    assert second == {"launch": 2, "library": 2, "launch_graph": 1}  # what is captured is not queued
+    assert second == {"launch": 2, "library": 2, "launch_graph": 1}  # the captured work is not queued
     assert later == [{"launch": 0, "library": 0, "launch_graph": 1}] * 2
 
 
@@ -149,7 +149,7 @@ def test_other_addresses_queue_the_steps_again(driver: FakeDriver) -> None:
         kept = [compiled(x) for x in inputs]
         assert_same_bits(kept, wanted)
     captured = driver.calls["captured"]
-    held = [compiled(inputs[0]) for _ in range(9)]  # each has memory of its own
+    held = [compiled(inputs[0]) for _ in range(9)]  # each has its own memory
     assert_same_bits(held, [wanted[0]] * 9)
     assert captured <= driver.calls["captured"] <= captured + 3
 
@@ -168,7 +168,7 @@ def test_graphs_of_addresses_that_do_not_come_again_end(driver: FakeDriver) -> N
 
 
 def test_another_number_leaves_the_graph(driver: FakeDriver) -> None:
-    """Numbers of a program are read from the slots, which libraries do not."""
+    """Kernels read numbers of the program from the slots, but libraries cannot."""
     mx.set_default_device(mx.gpu)
     x = values(4, 6)
     turned_x = mx.array(in_numpy(x))
@@ -179,7 +179,7 @@ def test_another_number_leaves_the_graph(driver: FakeDriver) -> None:
 
 
 def test_several_queues(driver: FakeDriver) -> None:
-    """Each has a handle of its own; what one needs of another is waited for."""
+    """Each has its own handle; a queue waits for what it needs from another."""
     streams = [mx.new_stream(mx.gpu) for _ in range(3)]
     x = values(4, 6)
     wanted = np.array(x)
@@ -217,7 +217,7 @@ def test_a_failure_is_named(driver: FakeDriver) -> None:
 
 
 def test_a_run_goes_on_with_the_call_that_failed(driver: FakeDriver) -> None:
-    """What was queued before is not queued again, so that memory that was written is not read as if it were not."""
+    """Work that was queued before is not queued again: it would read memory that it has already overwritten."""
     engine = cast(CudaEngine, engine_of(mx.Device(mx.gpu)))
     here, there, scratch = (Buffer(engine, 16) for _ in range(3))
     x = np.arange(4, dtype=np.int32)
@@ -256,5 +256,5 @@ def test_what_a_library_declines_is_left_to_the_cpu(driver: FakeDriver) -> None:
     mx.set_default_device(mx.gpu)
     explained = mx.compile(lambda x: turn(x)).explain(values(4, 6))
     assert [step.runs_on for step in explained.steps] == [""]
-    with pytest.raises(NotImplementedError, match="turned"):  # which has no step for it
+    with pytest.raises(NotImplementedError, match="turned"):  # the CPU has no step for it
         mx.eval(turn(values(ON_HOST_ONLY, 2)))

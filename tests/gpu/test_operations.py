@@ -1,6 +1,6 @@
 """Every row of the operation table has the same bits on a card as on the CPU, unless a library computes it.
 
-What runs on the CPU by itself has the same bits, too.
+Operations that the CPU does for the card have the same bits, too.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ require_card()
 pytestmark = pytest.mark.gpu
 
 OTHER_BITS = {"fast.scaled_dot_product_attention": ("float16", "bfloat16")}
-"""Operations that docs/guide/same-bits.md names, though kernels of our own may do all of it: on a card attention rounds
-weights to half precision."""
+"""Exceptions that docs/guide/same-bits.md names, even where Weft's own kernels compute everything: on a card, attention
+rounds weights to half precision."""
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
 def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
-    """In all dtypes of the row."""
+    """The row gives the same bits in all of its dtypes."""
     for dtype in row.dtypes:
         arguments = row.sample(seed, dtype)
         pairs = row.on_cpu_and_gpu(arguments)
@@ -37,7 +37,7 @@ def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
 
 
 def libraries_used(row: Row, arguments: Sequence[np.ndarray]) -> list[str]:
-    """The calls of libraries that a row takes on the card."""
+    """The calls of libraries for a row on the card."""
     with recording.recorded() as recorder, mx.stream(mx.gpu):
         mx.eval(row.function(mx, *[to_array(x) for x in arguments]))
     steps = [run.plan.steps for run in recorder.runs if isinstance(run.plan.steps, CudaSteps)]

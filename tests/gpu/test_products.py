@@ -1,4 +1,4 @@
-"""Matrix products of a card, without one: what cuBLASLt is asked for, which NumPy computes here as its manual says."""
+"""The calls of cuBLASLt for matrix products, without a card: NumPy computes here what the manual says."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ELEMENTS = {
 
 
 class FakeLibrary:
-    """Computes products when the stream of a driver does."""
+    """A cuBLASLt that queues products on the streams of a driver."""
 
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
@@ -73,14 +73,14 @@ class FakeLibrary:
             memory.write(result, self._places(problem.result, number), found)
 
     def _places(self, matrix: cublas.MatrixLayout, number: int) -> np.ndarray:
-        """The bytes behind the first one at which the elements of a matrix are."""
+        """The offsets in bytes of the elements of a matrix from the first one."""
         rows, columns = np.arange(matrix.rows)[:, None], np.arange(matrix.columns)
         assert matrix.leading >= matrix.rows
         return (rows + columns * matrix.leading + number * matrix.stride) * np.dtype(ELEMENTS[matrix.kind]).itemsize
 
 
 def multiplying(driver: FakeDriver) -> None:
-    """The default device is that of the driver, and multiplies matrices."""
+    """The default device is a card that multiplies matrices."""
     target = cast(FakeTarget, engine_of(mx.Device(mx.gpu)).target)
     target.routines = {p.matmul}
     target.code_is_general = CudaTarget.code_is_general
@@ -90,7 +90,7 @@ def multiplying(driver: FakeDriver) -> None:
 @pytest.fixture
 def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
     library = FakeLibrary(driver)
-    monkeypatch.setattr(few_rows, "MOST_ROWS", 0)  # small matrices are no exception here
+    monkeypatch.setattr(few_rows, "MOST_ROWS", 0)  # as for larger matrices
     monkeypatch.setattr(cublas, "missing", lambda: "")
     monkeypatch.setattr(cublas, "_library", lambda: library)
     multiplying(driver)
@@ -124,7 +124,7 @@ LAYOUTS: dict[str, Callable[..., mx.array]] = {
 
 
 def test_layouts(library: FakeLibrary, cases: Cases) -> None:
-    """Each operand in each layout, some of which are copied."""
+    """Each operand in each layout; some have to be copied."""
     every = [(m, k, n, left, right) for m, k, n in SIZES for left in LAYOUTS for right in LAYOUTS]
     for m, k, n, left, right in cases.some(6, every):
         for batch in ((), (3,), (2, 3)):
@@ -165,7 +165,7 @@ def test_dtypes(library: FakeLibrary, dtype: mx.Dtype) -> None:
 
 
 def test_half_precision_is_rounded_by_the_library(library: FakeLibrary) -> None:
-    """And so is the transposed product. A product in float32 has operands of half precision too."""
+    """So is the transposed product. The operands of a product in float32 stay in half precision too."""
     a, b = numbers(4, 5, dtype=mx.bfloat16), numbers(5, 6, dtype=mx.bfloat16)
     for function in (lambda a, b: a @ b, lambda a, b: mx.swapaxes(a @ b, 0, 1)):
         assert len(mx.compile(function).explain(a, b).steps) == 1
@@ -177,7 +177,7 @@ def test_half_precision_is_rounded_by_the_library(library: FakeLibrary) -> None:
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_operands_of_two_dtypes(library: FakeLibrary, swapped: bool) -> None:
-    """The one of half precision becomes float32 again."""
+    """The operand of half precision is converted to float32."""
     a, b = numbers(4, 5), numbers(5, 4, dtype=mx.bfloat16)
     found = b @ a if swapped else a @ b
     wanted = np.array(b.astype(mx.float32)) @ np.array(a) if swapped else np.array(a) @ np.array(b.astype(mx.float32))
@@ -186,7 +186,7 @@ def test_operands_of_two_dtypes(library: FakeLibrary, swapped: bool) -> None:
 
 
 def test_few_rows_need_no_library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They have the bits of the CPU, and run with any addresses as the same graph."""
+    """They have the bits of the CPU, and one graph runs them with any addresses."""
     monkeypatch.setattr(cublas, "missing", lambda: "libcublasLt.so.13 is missing: pip install nvidia-cublas")
     multiplying(driver)
     compiled = mx.compile(lambda x, w: mx.exp(x @ w) * 2)
@@ -199,7 +199,7 @@ def test_few_rows_need_no_library(driver: FakeDriver, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("dtype", [mx.int8, mx.uint16, mx.int32, mx.uint64])
 def test_integers_are_multiplied_by_a_kernel(library: FakeLibrary, dtype: mx.Dtype) -> None:
-    """Sums wrap around."""
+    """The kernel's sums wrap around."""
     rng = np.random.default_rng(0)
     for shapes in (((3, 5), (5, 4)), ((2, 3, 70), (2, 70, 4)), ((3, 1), (1, 2))):
         a, b = [mx.array(rng.integers(0, 100, shape)).astype(dtype) for shape in shapes]

@@ -1,4 +1,4 @@
-"""Memory of a card that other libraries see, and Weft theirs, against a driver without a card."""
+"""Memory of a card that Weft shares with other libraries in both directions, without a card."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ VERSION = (1, 0)
 
 
 class Other:
-    """An array of another library, in the memory of the card. ``stream`` is that for which it was asked last."""
+    """An array of another library, in the memory of the card. ``stream`` is the stream that it was last requested
+    for."""
 
     def __init__(self, a: mx.array, versions: bool = True) -> None:
         self._a = a
@@ -89,7 +90,7 @@ def test_what_a_capsule_says(driver: FakeDriver) -> None:
 
 
 class Keeping:
-    """Asks for a capsule with certain arguments."""
+    """An object that gives the capsule of an array, requested with certain arguments."""
 
     def __init__(self, a: mx.array, **keywords: Any) -> None:
         self._a, self._keywords = a, keywords
@@ -102,7 +103,8 @@ class Keeping:
 
 
 def test_nobody_waits_on_the_host(driver: FakeDriver) -> None:
-    """Streams of others wait for events: of what computes the values, and of what reads the memory."""
+    """Streams of other libraries wait for events: of the work that computes the values, and of the work that reads the
+    memory."""
     x = mx.sin(on_card(5), stream=mx.gpu)
     mx.async_eval(x)
     driver.calls.clear()
@@ -121,7 +123,7 @@ def test_other_streams_are_waited_for(driver: FakeDriver) -> None:
     mx.async_eval(a, b)
     b.__dlpack__(stream=2, max_version=VERSION)
     driver.synchronize(2)
-    assert driver.queue  # of the first stream, which b does not need
+    assert driver.queue  # work of the first stream, which b does not need
     assert_same_bits(b, mx.cos(mx.array(np.array(x)), stream=mx.cpu))
 
 
@@ -145,7 +147,7 @@ def test_what_is_shared_is_not_donated(driver: FakeDriver) -> None:
 
 
 class Capsule:
-    """A capsule, on its way to who consumes it."""
+    """An object that gives a capsule which exists already."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -190,7 +192,7 @@ def test_memory_of_others_is_kept_while_it_is_read(driver: FakeDriver) -> None:
     del x, shared
     assert mx.get_active_memory() == active
     for _ in range(2):
-        mx.async_eval(mx.cos(later))  # which reads no memory of others
+        mx.async_eval(mx.cos(later))  # reads no memory of others
     assert_same_bits(later, wanted)
     assert mx.get_active_memory() < active
 
@@ -218,7 +220,7 @@ def test_a_handle_keeps_what_its_interface_showed(driver: FakeDriver) -> None:
 
 
 def test_copies_are_forgotten_when_others_may_write(driver: FakeDriver) -> None:
-    """A card's array that was read has a copy on the host; what others write on the card is not in it."""
+    """An array on a card that was read has a copy on the host, which lacks what others then write on the card."""
     x = on_card(4)
     before = np.array(x, copy=True)
     shown = described(x.__dlpack__(max_version=VERSION))

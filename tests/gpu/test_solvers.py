@@ -1,4 +1,4 @@
-"""What cuSOLVER and cuBLAS are asked for, without a card: LAPACK computes here what they are told to."""
+"""The calls of cuSOLVER and cuBLAS, without a card: LAPACK computes here what they say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrices of stacks are computed by calls of their own."""
+    """The matrices of a stack are computed by separate calls."""
     monkeypatch.setattr(factors, "_TOGETHER", 0)
     monkeypatch.setattr(decompositions, "_TOGETHER", 0)
     monkeypatch.setattr(decompositions, "_MANY_SVD", 0)
@@ -118,7 +118,7 @@ def on_both(function: Callable[..., Any], *inputs: mx.array) -> tuple[Any, Any]:
 def test_values(
     library: FakeSolvers, name: str, dtype: mx.Dtype, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one matrix, of some, and of transposed ones; of stacks one by one, or together."""
+    """One matrix, several, and transposed ones; those of stacks one by one, or together."""
     if not together:
         one_by_one(monkeypatch)
     function, matrices = FUNCTIONS[name]
@@ -140,14 +140,14 @@ def test_shapes(
     function, _ = FUNCTIONS[name]
     for shape in ((5, 3), (3, 5), (2, 1, 4), (2, 4, 1)):
         found, wanted = on_both(function, drawn(*shape, dtype=dtype))
-        if name == "svd":  # of what makes them square, any basis will do
+        if name == "svd":  # any basis is right in what makes them square
             k = min(shape[-2:])
             found, wanted = [(u[..., :k], s, vt[..., :k, :]) for u, s, vt in (found, wanted)]
         assert_near(found, wanted)
 
 
 def test_singular_values_in_both_ways(library: FakeSolvers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of singular matrices, for which the faster way does not do."""
+    """Also for singular matrices, for which the faster way fails."""
     one_by_one(monkeypatch)
     for rows in (1, 1000):
         monkeypatch.setattr(problems, "_FEWEST_POLAR_ROWS", rows)
@@ -174,7 +174,7 @@ def test_full_singular_vectors(library: FakeSolvers) -> None:
 
 
 def test_failures(library: FakeSolvers) -> None:
-    """NaN, as on the CPU, in the matrices that fail."""
+    """Matrices for which the algorithm fails become NaN, as on the CPU."""
     bad = np.array(positive(3, 4, 4))
     bad[1] = -bad[1]
     assert_near(*on_both(mx.linalg.cholesky, mx.array(bad)))

@@ -1,4 +1,4 @@
-"""Linear algebra on a card: results that fit what they were made of, and that are the same in each run."""
+"""Linear algebra on a card: results satisfy their defining equations, and every run gives the same bits."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_svd_of_singular_matrices(dtype: mx.Dtype) -> None:
 
 @pytest.mark.parametrize("shape", [(4, 4), (3, 4, 4), (40, 40), (3, 40, 40), (300, 300)], ids=str)
 def test_failures(shape: tuple[int, ...]) -> None:
-    """NaN, as on the CPU, in the matrices that fail."""
+    """Matrices for which the algorithm fails become NaN, as on the CPU."""
     a = np.array(positive(*shape))
     which = (shape[0] - 1,) if len(shape) == 3 else ()
     bad, singular, infinite = a.copy(), a.copy(), a.copy()
@@ -224,7 +224,7 @@ def test_each_run_has_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_transformations(name: str) -> None:
-    """Beside those of the CPU in float64."""
+    """Compared with the CPU in float64."""
 
     def total(a: mx.array) -> mx.array:
         results = FUNCTIONS[name](a)
