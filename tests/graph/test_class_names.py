@@ -1,4 +1,4 @@
-"""One word, one idea: classes have names of their own, apart from a few."""
+"""No two classes have the same name, apart from a few."""
 
 from __future__ import annotations
 

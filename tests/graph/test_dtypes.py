@@ -250,7 +250,7 @@ def test_scalars_that_do_not_fit(dtype):
 
 
 def test_scalars_that_do_not_fit_against_mlx(mlx):
-    # MLX lets -1 wrap around in uint64; here no integer changes its value.
+    # In MLX -1 wraps around in uint64; in Weft no integer changes its value.
     for dtype in (uint8, uint16, uint32, int8, int16, int32):
         with pytest.raises(ValueError, match="overflow"):
             mlx.array([1], dtype=in_mlx(mlx, dtype)) + (dtype.highest + 1)

@@ -1,4 +1,4 @@
-"""The printing of arrays: literal strings, and real MLX where it is installed."""
+"""The printing of arrays, compared with literal strings, and with real MLX where it is installed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_wrong_precision():
 
 @pytest.fixture(scope="module")
 def mlx_text(mlx):
-    """Return what real MLX prints for data of a dtype, but for the signs of NaNs."""
+    """The text that real MLX prints for data of a dtype, without the signs of NaNs."""
 
     def text(data: np.ndarray, dtype: Dtype, precision: int) -> str:
         with mlx.stream(mlx.cpu), mlx.printoptions(precision=precision):

@@ -1,4 +1,4 @@
-"""Numbers and tables in what explanations and profiles print."""
+"""Numbers and tables in the text of explanations and profiles."""
 
 from __future__ import annotations
 

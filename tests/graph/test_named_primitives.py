@@ -1,4 +1,4 @@
-"""The compiler and the transformations ask primitives what they are: hardly any of their modules names a single one."""
+"""The compiler and the transformations use properties of primitives: hardly any of their modules names a single one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NAMED = {
     ("transforms/gradients.py", "cast"): "gives cotangents the dtype of what they belong to",
     ("transforms/vectorize.py", "sum"): "adds up the cotangents of what is not mapped",
 }
-"""Where a primitive is named, and why."""
+"""The modules that name primitives, with the reason."""
 
 
 def names(folder: str) -> Iterator[tuple[str, str]]:
     """The primitives that the modules of a folder name: as ``p.name``, or in an import.
 
-    ``p.name.routine`` is left out: it is how a module says which routine it implements. So are modules that say what
-    others a kind of device makes of a primitive.
+    ``p.name.routine`` is left out, as it is how a module says which routine it implements. So are modules that say
+    which other primitives a kind of device computes instead of one.
     """
     for path in sorted((PACKAGE / folder).rglob("*.py")):
         module = str(path.relative_to(PACKAGE))
@@ -81,7 +81,7 @@ def test_only_these_are_named(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", ["compiler", "transforms"])
 def test_all_of_them_import_primitives_under_one_name(folder: str) -> None:
-    """So that `names` finds what they name."""
+    """So that `names` finds all primitives that they name."""
     for path in (PACKAGE / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Nested containers taken apart and put together; the public helpers compared with real MLX's."""
+"""Nested containers taken apart and put together; the public functions are compared with real MLX's."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def is_list(node) -> bool:
 
 NESTED = {"b": [1, 2, {"c": 3}], "a": (4, None), "d": {}, "e": []}
 
-# Calls, by the name of the function, whose result must be that of MLX.
+# Calls, by the name of the function, whose result must be the same as MLX's.
 SAME_AS_MLX: list[tuple[str, tuple, dict[str, Any]]] = [
     ("tree_flatten", (NESTED,), {}),
     ("tree_flatten", (NESTED,), {"prefix": ".model"}),
@@ -424,7 +424,8 @@ def test_helpers_against_mlx(mlx_utils, name, arguments, keywords):
 
 
 def named_trees():
-    """Trees that positions describe completely: lists and dicts with leaves in them, keys that are no numbers."""
+    """Trees that the positions of their leaves describe completely: lists and dicts with leaves, and keys that are not
+    numbers."""
     keys = st.text(alphabet="abc", min_size=1, max_size=2)
     return st.recursive(
         st.integers(),

@@ -1,4 +1,5 @@
-"""Layers beside those of MLX with the same weights: a row says how to make a layer and what it is called with."""
+"""Layers compared with those of MLX that have the same weights: a row says how to make a layer and which arguments its
+calls get."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ NAMED_FUNCTION = r"(?<=nonlinearity=)(\w+|<.*?>)"
 
 
 class Row(NamedTuple):
-    """A layer, and what it is called with: NumPy data or anything else, which is passed on as it is."""
+    """A layer and the arguments of its call: NumPy data are made arrays, anything else is passed on unchanged."""
 
     make: Callable[[Any], Any]
-    """Given `weft.nn` or MLX's, the layer."""
+    """Makes the layer, given `weft.nn` or `mlx.nn`."""
 
     inputs: tuple[Any, ...]
-    """Gradients are taken in the first one, if it is floating, and in all parameters."""
+    """Gradients are taken with respect to the first one, if it is of floating point, and to all parameters."""
 
 
 def numbers(*shape: int, low: float = -1.0, high: float = 1.0) -> np.ndarray[Any, Any]:
-    """Data that look random, and are the same for everyone."""
+    """Data that look random, and are the same in every run."""
     return np.random.default_rng(abs(hash(shape))).uniform(low, high, shape).astype(np.float32)
 
 
 def check_numbers(mlx_package: Any, row: Row, folder: Path, rtol: float = 2e-5, atol: float = 2e-6) -> None:
-    """Values and gradients are those of MLX, with weights that went through files of both."""
+    """Values and gradients are those of MLX, with weights that were saved and loaded by both."""
     ours, theirs = _pair(mlx_package, row, folder)
     found, expected = _values_and_gradients(WEFT, ours, row), _values_and_gradients(mlx_package, theirs, row)
     assert list(found) == list(expected)
@@ -43,7 +44,7 @@ def check_numbers(mlx_package: Any, row: Row, folder: Path, rtol: float = 2e-5, 
 
 
 def check_bfloat16(mlx_package: Any, row: Row, folder: Path) -> None:
-    """In bfloat16 results have the dtypes of MLX, and are about as close as its results to those in float32."""
+    """In bfloat16, results have the dtypes of MLX, and are about as close as MLX's to those in float32."""
     ours, theirs = _pair(mlx_package, row, folder)
     other = mlx_package.core
     found, expected = _outputs(mx, ours, row, mx.bfloat16), _outputs(other, theirs, row, other.bfloat16)
@@ -54,7 +55,7 @@ def check_bfloat16(mlx_package: Any, row: Row, folder: Path) -> None:
 
 
 def check_beginning(mlx_package: Any, row: Row) -> None:
-    """A new layer prints as MLX's, has its parameters, and its numbers for the same seed."""
+    """A new layer prints as MLX's does, has the same parameters, and the same numbers for the same seed."""
     layers = []
     for package in (WEFT, mlx_package):
         package.core.random.seed(7)
@@ -75,7 +76,7 @@ def _dtype(array: Any) -> str:
 
 
 def _plain(core: Any, array: Any) -> np.ndarray[Any, Any]:
-    """NumPy data; NumPy has no bfloat16."""
+    """NumPy data of an array; bfloat16, which NumPy lacks, becomes float32."""
     return np.array(array.astype(core.float32) if array.dtype == core.bfloat16 else array)
 
 
@@ -88,7 +89,7 @@ def _names(tree: Any) -> list[str]:
 
 
 def _pair(mlx_package: Any, row: Row, folder: Path) -> tuple[Any, Any]:
-    """Layers of Weft and MLX with the same parameters, none of them zero or one throughout."""
+    """Layers of Weft and of MLX with the same parameters, none of them all zero or all one."""
     core = mlx_package.core
     ours, theirs = row.make(WEFT.nn), row.make(mlx_package.nn)
 
@@ -127,7 +128,7 @@ def _values_and_gradients(package: Any, layer: Any, row: Row) -> dict[str, Any]:
 
 
 def _outputs(core: Any, layer: Any, row: Row, dtype: Any) -> list[Any]:
-    """The results while evaluating, with parameters and inputs that bfloat16 holds, in another dtype."""
+    """The results in evaluation mode, in a dtype, with parameters and inputs that bfloat16 represents exactly."""
     layer.set_dtype(dtype)
 
     def converted(value: Any) -> Any:

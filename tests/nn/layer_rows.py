@@ -1,4 +1,4 @@
-"""The layers that are compared with those of MLX, one row each: how they are made, and what they are called with."""
+"""The layers that are compared with those of MLX, one row each: how they are made, and the arguments of their calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """A layer, made by a function of the package, `weft.nn` or `mlx.nn`; shapes of its inputs; keywords of calls."""
+    """A layer, made by a function of the package, `weft.nn` or `mlx.nn`; shapes of its inputs; keyword arguments of
+    calls."""
 
     make: Callable[[Any], Any]
     inputs: tuple[Shape, ...]

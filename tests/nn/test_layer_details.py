@@ -1,4 +1,5 @@
-"""What single layers do besides what `test_layers` compares: state, masks, integers, seeds, compiled functions."""
+"""Properties of single layers that `test_layers` does not compare: state, masks, integers, seeds, compiled
+functions."""
 
 from __future__ import annotations
 

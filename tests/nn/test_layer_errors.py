@@ -1,4 +1,4 @@
-"""What layers say to settings and inputs that cannot be right."""
+"""The errors of layers for wrong settings and inputs."""
 
 from __future__ import annotations
 

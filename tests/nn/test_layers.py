@@ -1,4 +1,4 @@
-"""Layers beside those of MLX with the same weights: forward, gradients, dtypes, modes, files."""
+"""Layers compared with those of MLX that have the same weights: results, gradients, dtypes, modes, files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Side:
         return layer(*inputs, **row.keywords)
 
     def gradients(self, layer: Any, row: Row, inputs: list[Any]) -> dict[str, Any]:
-        """Of a sum in which each element of the result has another weight."""
+        """Gradients of a sum in which each element of the result has another weight."""
 
         def loss(parameters: Any, inputs: list[Any]) -> Any:
             layer.update(parameters)
@@ -66,7 +66,7 @@ def mlx_side(mlx_package: Any) -> Side:
 
 
 def numbers(row: Row, rng: np.random.Generator) -> tuple[dict[str, Any], list[Any]]:
-    """Parameters and inputs, which float16 and bfloat16 hold as they are."""
+    """Parameters and inputs that float16 and bfloat16 represent exactly."""
     layer = row.make(nn)
     parameters = {path: drawn(value.shape, rng) for path, value in tree_flatten(layer.parameters())}
     for path in parameters:
@@ -115,7 +115,7 @@ def test_forward_and_gradients(training: bool, cases: Cases, rng: np.random.Gene
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(dtype: str, cases: Cases, rng: np.random.Generator, mlx_side: Side) -> None:
-    """Results have MLX's dtype; their numbers are those in float32, but for some roundings."""
+    """Results have MLX's dtype; their numbers are those in float32 up to some roundings."""
     for name in cases.some(4, NAMES):
         row = ROWS[name]
         parameters, arrays = numbers(row, rng)
@@ -152,7 +152,7 @@ def test_initial_weights_and_texts(cases: Cases, mlx_side: Side) -> None:
 
 
 def test_parameters_come_in_the_same_order(mlx_side: Side) -> None:
-    """Programs may give weights of elsewhere to what ``tree_flatten`` lists."""
+    """Programs may assign weights of another framework in the order of ``tree_flatten``."""
     for name, row in ROWS.items():
         found, expected = [
             [path for path, _ in tree_flatten(side.layer(row, {}).parameters())] for side in (WEFT, mlx_side)

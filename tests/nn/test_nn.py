@@ -1,4 +1,4 @@
-"""`weft.nn`: modules: their tree, what replaces parts of it, freezing, files."""
+"""Modules of `weft.nn`: their tree, the functions that replace parts of it, freezing, files."""
 
 from __future__ import annotations
 

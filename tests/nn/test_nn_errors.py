@@ -1,4 +1,4 @@
-"""What `weft.nn` says to settings, inputs and trees that cannot be right."""
+"""The errors of `weft.nn` for wrong settings, inputs and trees."""
 
 from __future__ import annotations
 
@@ -252,12 +252,12 @@ def test_trees_in_circles_are_no_arguments(change: Callable[[Any], Any]) -> None
 
 @pytest.mark.parametrize("name", ["nn", "nn.losses", "nn.init", "optimizers", "utils"])
 def test_public_names_are_those_of_mlx(mlx_package: Any, name: str) -> None:
-    """No helper is public: what a namespace shows, MLX's has as well, but for what is Weft's own."""
+    """Every public name of a namespace is one of MLX's or of Weft's own; helpers are not public."""
     found, expected = operator.attrgetter(name)(weft), operator.attrgetter(name)(mlx_package)
     assert sorted(dir(found)) == sorted(found.__all__)
     assert all(hasattr(found, key) for key in found.__all__)
     names = set(dir(expected))
-    if name == "nn":  # Weft has no inner modules of these names.
+    if name == "nn":  # Weft has no submodules of these names
         names.update(dir(mlx_package.nn.layers.distributed), dir(mlx_package.nn.utils))
     assert set(found.__all__) - {"summary"} <= names
 

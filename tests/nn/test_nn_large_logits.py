@@ -1,4 +1,5 @@
-"""Logarithms of probabilities from logits of every magnitude, against float64: no digits go with a large difference."""
+"""Logarithms of probabilities from logits of every magnitude, compared with float64: no digits are lost if logits are
+far apart."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ PROBABILITIES = softmax(np.cos(np.arange(16)).reshape(4, 4), axis=1).astype(np.f
 
 
 def near(magnitude: float, dtype: str = "float32") -> np.ndarray:
-    """Logits of a magnitude and of the least distances that there are in a dtype."""
+    """Logits of a magnitude whose differences are the smallest ones of a dtype."""
     distance = float(np.spacing(np.array(magnitude, DTYPES[dtype]))) * (2**16 if dtype == "bfloat16" else 1)
     return np.array(magnitude, DTYPES[dtype]).astype(np.float64) + max(distance, 0.25) * STEPS
 
 
 def assert_exact(found: mx.array, expected: np.ndarray, bits: int = 24) -> None:
-    """Within two ulp, or of one where the logarithm of a number near 1 is taken."""
+    """Within two ulp, or within ``2**(1-bits)`` of 0, the logarithm of 1."""
     np.testing.assert_allclose(np.array(found.astype(mx.float64)), expected, rtol=2.0**-bits * 4, atol=2.0**-bits * 2)
 
 
@@ -104,7 +105,7 @@ def test_gradients(magnitude: float) -> None:
 
 @pytest.mark.parametrize("magnitude", MAGNITUDES)
 def test_second_derivatives(magnitude: float) -> None:
-    """Those of ``sum(w * log_softmax(x))`` are ``p p^T - diag(p)`` times the sum of ``w``."""
+    """The derivatives of ``sum(w * log_softmax(x))`` are ``p p^T - diag(p)`` times the sum of ``w``."""
     logits = near(magnitude)[1]
     p = softmax(logits)
     weights = mx.array(PROBABILITIES[0])

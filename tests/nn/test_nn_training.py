@@ -60,7 +60,7 @@ def test_losses_against_mlx(mlx_package, name, arrays, settings, reduction):
 
 
 def test_smooth_l1_loss_is_smooth_where_its_formulas_meet():
-    """Values and slopes on both sides of ``beta``, which is not the default of 1."""
+    """Values and slopes on both sides of a ``beta`` other than the default of 1 agree."""
     differences = mx.array([0.0, 0.5, -1.0, 2.0, -2.5, 4.0])
     loss = lambda x: nn.losses.smooth_l1_loss(x, mx.zeros(6), beta=2.0, reduction="none")  # noqa: E731 - a formula
     assert loss(differences).tolist() == [0.0, 0.0625, 0.25, 1.0, 1.5, 3.0]
@@ -198,7 +198,7 @@ def test_value_and_grad_wants_a_module():
 
 
 def make_step(seed, dropout):
-    """A model, its state, and a training step on fixed data."""
+    """A model, its state, and a training step with fixed data."""
     mx.random.seed(seed)
     layers = [nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5 if dropout else 0.0), nn.Linear(8, 3)]
     model = nn.Sequential(*layers)
@@ -261,7 +261,7 @@ def test_modes_are_seen_by_a_compiled_evaluation():
 
 
 def test_modules_that_were_frozen_and_are_not_are_as_before():
-    """Else a compiled function would be traced again."""
+    """Otherwise a compiled function would be traced again."""
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm(3))
     compiled = mx.compile(lambda x: model(x), inputs=model.state)
     x = mx.ones((4, 2))

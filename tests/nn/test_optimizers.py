@@ -153,7 +153,7 @@ def test_settings_of_the_wrong_type(make, message):
 
 
 class Recording(optim.Optimizer):
-    """Subtracts the gradient, and counts for each parameter."""
+    """Subtracts the gradient, and counts the updates of each parameter."""
 
     def __init__(self, **settings):
         super().__init__()

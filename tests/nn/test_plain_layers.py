@@ -114,7 +114,7 @@ ACTIVATIONS = [
 
 @pytest.mark.parametrize(("function", "layer"), ACTIVATIONS)
 def test_activations_against_mlx(mlx_package, function, layer):
-    # Zero is left out: at a kink, MLX's derivatives of leaky_relu and relu disagree.
+    # Zero is left out: MLX's derivatives of leaky_relu and relu at zero are not the same.
     x = np.array([[-40.0, -3.0, -0.5, 0.125], [0.5, 1.0, 2.0, 7.0]], np.float32)
     ours, theirs = getattr(nn, function), getattr(mlx_package.nn, function)
     assert_close(ours(mx.array(x)), theirs(mlx_package.core.array(x)))

@@ -83,7 +83,7 @@ def check_quantised_inputs(mode: str, shape: tuple[int, ...]) -> None:
     expected = rounded(x) @ rounded(layer.weight).T
     training = layer(x)
     np.testing.assert_allclose(training, expected, rtol=1e-5, atol=1e-5)
-    # The gradient is that of the product of the rounded numbers.
+    # The gradient is that of a product with the rounded numbers.
     gradients = nn.value_and_grad(layer, lambda x: layer(x).sum())(x)[1]
     np.testing.assert_allclose(gradients["weight"][0], rounded(x).reshape(-1, 64).sum(axis=0), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(layer.eval()(x), training, rtol=1e-5, atol=1e-5)
@@ -104,7 +104,7 @@ def test_quantize_replaces_what_the_predicate_chooses() -> None:
     model = Model()
     nn.quantize(model)
     assert kinds(model) == ["QuantizedEmbedding", "QuantizedLinear", "ReLU", "QuantizedLinear"]
-    nn.quantize(model)  # Nothing is left to replace.
+    nn.quantize(model)  # nothing is left to replace
     seen = []
 
     def predicate(path: str, layer: nn.Module) -> bool | dict[str, Any]:
@@ -120,7 +120,7 @@ def test_quantize_replaces_what_the_predicate_chooses() -> None:
 
 
 def test_layers_of_others_are_asked_only_for_what_is_wanted() -> None:
-    """Their `to_quantized` may take no more than what layers of MLX have long taken."""
+    """Their `to_quantized` may have only the parameters that it has had in older versions of MLX."""
 
     class Own(nn.Linear):
         def to_quantized(self, group_size: int | None, bits: int | None, mode: str) -> nn.Linear:  # type: ignore[override]

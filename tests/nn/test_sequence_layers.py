@@ -1,4 +1,4 @@
-"""Recurrent, attention and transformer layers, beside those of MLX."""
+"""Recurrent, attention and transformer layers, compared with those of MLX."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_steps_are_no_states(kind: Any) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("begun", [True, False])
 def test_the_steps_of_a_gru(bias: bool, begun: bool) -> None:
-    """Its formulas, in NumPy: the last bias is added before the reset gate multiplies."""
+    """The formulas in NumPy: the last bias is added before the reset gate multiplies."""
     layer = nn.GRU(3, 5, bias=bias)
     weights = {name: np.array(array, np.float64) for name, array in layer.parameters().items()}
     (w_r, w_z, w_n), (u_r, u_z, u_n) = (np.split(weights[name], 3) for name in ("Wx", "Wh"))

@@ -85,7 +85,7 @@ def test_a_fully_sharded_module_computes_in_another_dtype() -> None:
     value, gradients = nn.value_and_grad(model, lambda: model(mx.array([3.0])).sum())()
     assert value.item() == mx.array(1 / 3).astype(mx.bfloat16).item() * 3
     assert gradients["module"]["scale"].dtype == model.module.scale.dtype == mx.float32
-    assert model.module.calls.item() == 1  # what the module itself assigns stays
+    assert model.module.calls.item() == 1  # an array that the module itself assigns stays
 
 
 def test_one_process_averages_nothing() -> None:

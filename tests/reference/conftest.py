@@ -1,4 +1,4 @@
-"""The reference device is there for all tests of this folder."""
+"""All tests of this folder have the reference device."""
 
 from __future__ import annotations
 

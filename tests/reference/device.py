@@ -1,4 +1,4 @@
-"""The reference device: its target, for which a kernel is code as it is, and its engine, which executes it here."""
+"""The reference device: its target, whose code is the kernel itself, and its engine, which executes it in Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.runtime.steps import Step
 
 
 class ReferenceSchedule(Schedule):
-    """One unit of work: each instruction is done for all elements before the next one."""
+    """One unit of work: each instruction is done for all elements before the next instruction."""
 
     units = grain = 1
 
@@ -27,7 +27,7 @@ class ReferenceSchedule(Schedule):
 
 
 class ReferenceTarget(Target):
-    """Code is an object that can be run. ``limits`` are not those of the CPU: values must not depend on them."""
+    """Makes objects that can be run. ``limits`` are not those of the CPU, because values must not depend on them."""
 
     kind = key = "reference"
     limits = FusionLimits(
@@ -45,7 +45,7 @@ class ReferenceTarget(Target):
 
 
 class ReferenceEngine(Engine):
-    """Runs steps one after the other, on the thread that asks for it."""
+    """Runs steps one after the other, on the thread that evaluates."""
 
     def __init__(self) -> None:
         self.space = ReferenceMemory()

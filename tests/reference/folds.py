@@ -1,4 +1,4 @@
-"""What a reduction and a scan mean: in which order elements are joined."""
+"""The definitions of reductions and scans: the order in which they join elements."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from weft.dtypes import Dtype
 from weft.primitives.reductions import PARTED_SWEEP
 
 State = Sequence[np.ndarray]
-"""What elements were joined to: the accumulators of a reducer."""
+"""The accumulators of a reducer: the elements joined so far."""
 
 
 class Fold:
-    """The reducer of an instruction, on arrays. ``dtype`` is that of its input."""
+    """The reducer of an instruction, computed on arrays. ``dtype`` is that of its input."""
 
     def __init__(self, instruction: Instruction, dtype: Dtype) -> None:
         self.instruction, self.reducer = instruction, instruction.primitive.reducer
         self.identity = self.reducer.identity(instruction.params.get("of", dtype))
 
     def start(self, *shape: int) -> State:
-        """What no element makes."""
+        """The state before any element."""
         return [np.full(shape, array_of(L.constant(value, dtype))) for dtype, value in self.identity]
 
     def lifted(self, *inputs: Any) -> State:
-        """Each element by itself."""
+        """A state for each single element."""
         return np.broadcast_arrays(*[array_of(x) for x in self.reducer.lift(L, *inputs)])
 
     def merged(self, left: State, right: State) -> State:
         return [array_of(x) for x in self.reducer.merge(L, self._values(left), self._values(right))]
 
     def finished(self, state: State) -> np.ndarray:
-        """The result, which may be one of the accumulators."""
+        """The result of a state, which may be one of the accumulators."""
         part = self.instruction.params.get("part")
         if part is not None:
             return state[part]
@@ -45,8 +45,8 @@ class Fold:
         return tuple([value_of(x, dtype) for x, (dtype, _) in zip(state, self.identity, strict=True)])
 
     def reduced(self, elements: State, rows: int, by_lanes: bool, in_parts: bool = False) -> State:
-        """Elements folded along the axes behind the first ``rows``, up to the lanes. Of more lanes than a chunk has,
-        chunks are folded first, and so are parts of the axis before them, if they are to be."""
+        """Elements folded along the axes after the first ``rows``, up to the lanes. If there are more lanes than in a
+        chunk, chunks are folded first; ``in_parts`` folds parts of the axis before the lanes first, too."""
         lanes = elements[0].shape[-1]
         if by_lanes and lanes > CHUNK:
             chunks = [[x[..., first : first + CHUNK] for x in elements] for first in range(0, lanes, CHUNK)]
@@ -59,7 +59,8 @@ class Fold:
         return self._folded(elements, rows, by_lanes)
 
     def _folded(self, elements: State, rows: int, by_lanes: bool) -> State:
-        """Elements folded one after the other; ``by_lanes`` every 16th lane, and in the end these 16 in halves."""
+        """Elements folded one after the other. With ``by_lanes``, every 16th lane is folded, and then the 16 results by
+        halves."""
         *outer, lanes = elements[0].shape
         width = VIRTUAL_LANES if by_lanes else lanes
         state = self.start(*outer[:rows], width)
@@ -75,8 +76,8 @@ class Fold:
         return state
 
     def scanned(self, elements: State, by_lanes: bool) -> State:
-        """Elements joined one after the other along the last axis; ``by_lanes`` in vectors of 16, in which each is
-        first joined with those 1, 2, 4 and 8 before it, unless the scan is sequential."""
+        """Elements joined one after the other along the last axis. With ``by_lanes``, they are joined in vectors of 16:
+        each element with those 1, 2, 4 and 8 before it, unless the scan is sequential."""
         width = VIRTUAL_LANES if by_lanes and not self.reducer.sequential else 1
         vectors: list[State] = []
         for first in range(0, elements[0].shape[-1], width):

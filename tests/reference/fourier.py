@@ -1,4 +1,4 @@
-"""Fourier transforms on the reference device: the passes of the definition, with NumPy."""
+"""Fourier transforms on the reference device: the passes by which Weft defines them, with NumPy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a kernel means: its instructions, one after the other, each for the whole index space.
+"""The meaning of a kernel: its instructions, one after the other, each for the whole index space.
 
-A value is an array. Its axes are the row axes, the sweep axes and the lanes; along an axis on which a value does not
-depend its extent is 1. Half precision is held as float32.
+A value is an array. Its axes are the row axes, the sweep axes and the lanes; its extent is 1 along an axis on which it
+does not depend. Half precision is stored as float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.compiler.kernel import Instruction, Kernel, folds_in_parts, number_lay
 
 
 class KernelCode:
-    """A kernel that can be run with numbers and the slots of a table."""
+    """A kernel that can be run with its numbers and the slots of its table."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -29,7 +29,7 @@ class KernelCode:
 
 
 class Run:
-    """One run of a kernel. ``numbers`` are those of its launch, by key."""
+    """One run of a kernel. ``numbers`` are those of the launch, by key."""
 
     def __init__(self, kernel: Kernel, memory: ReferenceMemory, numbers: dict[Any, int], slots: Sequence[int]) -> None:
         self.kernel, self.memory, self.numbers, self.slots = kernel, memory, numbers, slots
@@ -45,12 +45,13 @@ class Run:
                 self.values.append(self.value(position))
 
     def value(self, position: int) -> Any:
-        """What an instruction gives; each operation is the method of its name."""
+        """The value of an instruction, by the method with the name of its operation."""
         instruction = self.kernel.instructions[position]
         return getattr(self, instruction.operation)(position, instruction)
 
     def index_spaces(self) -> Iterator[list[slice]]:
-        """The part of each axis. A ragged kernel is done chunk by chunk, because the last one may be shorter."""
+        """The parts of the axes to run for. A ragged kernel is run chunk by chunk, because the last chunk may be
+        shorter."""
         space = [slice(self.numbers[axis]) for axis in self.axes]
         if not self.kernel.ragged:
             yield space
@@ -71,7 +72,7 @@ class Run:
         return rounded(result, instruction.dtype, instruction.primitive.exact)
 
     def inputs(self, instruction: Instruction, arranged: Callable[[np.ndarray], np.ndarray] = lambda x: x) -> list[Any]:
-        """The inputs of an instruction as formulas take them."""
+        """The inputs of an instruction, in the form that formulas take."""
         dtypes = [self.kernel.instructions[number].dtype for number in instruction.inputs]
         arrays = [arranged(self.values[number]) for number in instruction.inputs]
         return [value_of(x, dtype) for x, dtype in zip(arrays, dtypes, strict=True)]
@@ -80,7 +81,7 @@ class Run:
         return Fold(instruction, self.kernel.instructions[instruction.inputs[0]].dtype)
 
     def reduce(self, position: int, instruction: Instruction) -> np.ndarray:
-        """Along the sweeps and reduced lanes."""
+        """A reduction along the sweeps and reduced lanes."""
         fold = self.fold(instruction)
         if fold.reducer.ordered:
             return self.scan(position, instruction)
@@ -92,13 +93,13 @@ class Run:
         return found.reshape(*self.extents[:rows], *[1] * self.kernel.sweeps, -1)
 
     def scan(self, position: int, instruction: Instruction) -> np.ndarray:
-        """Along the sweep or reduced lanes. An ordered reduction is what a scan comes to in the end."""
+        """A scan along the sweep or reduced lanes. An ordered reduction is the last element of a scan."""
         fold, by_lanes = self.fold(instruction), self.kernel.lane == "reduced"
         axis, step = -1 if by_lanes else self.kernel.rows, -1 if instruction.params["reverse"] else 1
         inputs = self.inputs(
             instruction, lambda x: np.moveaxis(np.broadcast_to(x, self.extents), axis, -1)[..., ::step]
         )
-        count = len(inputs) - instruction.params.get("parts", 0)  # then comes what was joined before this chunk
+        count = len(inputs) - instruction.params.get("parts", 0)  # further inputs are the state before this chunk
         joined = fold.scanned(fold.lifted(*inputs[:count], None), by_lanes)
         if instruction.operation == "reduce":
             joined = [x[..., -1:] for x in joined]
@@ -113,7 +114,7 @@ class Run:
         return self.distance(position, instruction) + self.numbers[position, "offset"]
 
     def distance(self, position: int, instruction: Instruction) -> np.ndarray:
-        """How many elements behind its first one an access is, for each point of the index space."""
+        """How many elements an access is away from its first one, for each point of the index space."""
         access = instruction.access
         assert access is not None
         total = np.zeros((1,) * len(self.axes), np.int64)
@@ -126,7 +127,8 @@ class Run:
         return total
 
     def locations(self, position: int, instruction: Instruction) -> tuple[int, np.ndarray, np.ndarray]:
-        """The address of an operand, how many bytes behind it each element is, and whether it is accessed."""
+        """The address of an operand, the offset in bytes of each element from it, and whether the element is
+        accessed."""
         offsets = self.distance(position, instruction) * instruction.access.dtype.size  # type: ignore[union-attr]
         where = np.True_ if instruction.where is None else self.values[instruction.where]
         offsets, where = np.broadcast_arrays(offsets + self.numbers[position, "offset"], where)
@@ -139,7 +141,7 @@ class Run:
         return from_memory(found, instruction.dtype)
 
     def store(self, position: int, instruction: Instruction) -> None:
-        """Written for all rows and lanes at once, and for one index of the sweeps after the other."""
+        """Write elements for all rows and lanes at once, and for one index of the sweeps after the other."""
         address, *parts = self.locations(position, instruction)
         rows, inner = self.kernel.rows, self.kernel.sweeps - instruction.sweep
         extents = [*self.extents[: len(self.axes) - 1 - inner], *[1] * inner]

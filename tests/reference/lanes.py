@@ -1,6 +1,6 @@
-"""Lanes whose values are NumPy arrays: the formulas of operations, computed instead of written as code.
+"""Lanes whose values are NumPy arrays: the formulas of operations are computed, and not written as code.
 
-A `Value` holds an array in place of a register. Whether its integers are signed is what its dtype says, as in LLVM.
+A `Value` has an array instead of the name of a register. As in LLVM, its dtype says whether its integers are signed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fused(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of integers, towards zero."""
+    """Integer quotients are rounded towards zero."""
     return (x - np.fmod(x, y)) // y
 
 
@@ -55,12 +55,12 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
 
 
 def register_dtype(dtype: Dtype) -> np.dtype:
-    """What the elements of a value are held as."""
+    """The dtype in which the elements of a value are stored."""
     return np.dtype(np.float32) if dtype in HALVES else dtype.numpy
 
 
 def array_of(x: Value | Complex) -> np.ndarray:
-    """The elements of a value, with the signs of its dtype."""
+    """The elements of a value, signed or unsigned as its dtype says."""
     if isinstance(x, Complex):
         return joined(*np.broadcast_arrays(array_of(x.real), array_of(x.imag)))
     elements: Any = x.name
@@ -68,26 +68,26 @@ def array_of(x: Value | Complex) -> np.ndarray:
 
 
 def joined(real: np.ndarray, imag: np.ndarray) -> np.ndarray:
-    """Complex numbers of their parts."""
+    """Complex numbers from their parts."""
     result = np.empty(real.shape, np.complex64)
     result.real, result.imag = real, imag
     return result
 
 
 def value_of(elements: np.ndarray, dtype: Dtype) -> Any:
-    """Elements as formulas take them."""
+    """Elements in the form that formulas take."""
     if not dtype.is_complex:
         return L.value(elements, dtype)
     return Complex(L.value(elements.real.copy(), dtypes.float32), L.value(elements.imag.copy(), dtypes.float32))
 
 
 def from_memory(elements: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """Elements of an array as they are held in registers."""
+    """Elements of an array, converted to the dtype that values are stored in."""
     return elements.astype(register_dtype(dtype))
 
 
 def rounded(result: Any, dtype: Dtype, exact: bool) -> np.ndarray:
-    """What an operation gave, as elements of its dtype."""
+    """The result of an operation, as elements of its dtype."""
     return array_of(L.round_to(result, dtype) if dtype in HALVES and not exact else result).view(register_dtype(dtype))
 
 
@@ -169,7 +169,7 @@ class ArrayLanes(MathLanes):
 
 
 class _Cells:
-    """In place of an emitter: stack slots are lists, and rare branches are always computed."""
+    """Used in the place of an emitter: stack slots are lists, and rare branches are always computed."""
 
     rounds_bfloat16 = False
 
@@ -195,7 +195,7 @@ class _Cells:
 
 @cache
 def wrap_angle(x: float, quarters: float, rest: float) -> float:
-    """The angle in ``[-pi/2, pi/2]`` whose sine is that of ``x`` and some quarter turns, or what rounding it loses."""
+    """The angle in ``[-pi/2, pi/2]`` whose sine is that of ``x`` plus some quarter turns, or its rounding error."""
     turns = Fraction(x) * TURNS_PER_RADIAN / (1 << 1168) + Fraction(quarters) / 4
     turns -= round(turns)
     if abs(turns) > Fraction(1, 4):

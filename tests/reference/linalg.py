@@ -20,7 +20,7 @@ def triangle(x: np.ndarray, upper: bool) -> np.ndarray:
 
 
 def from_triangle(x: np.ndarray, upper: bool) -> np.ndarray:
-    """The hermitian matrix of which one triangle is given."""
+    """The hermitian matrix with the given triangle."""
     strict = np.triu(x, 1) if upper else np.tril(x, -1)
     return triangle(x, upper) + turned(strict).conj()
 

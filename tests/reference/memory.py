@@ -1,4 +1,4 @@
-"""Memory of the reference device: an address space that exists nowhere, and in which every wrong access is an error."""
+"""Memory of the reference device: addresses that the process does not have, so that every wrong access is an error."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 from weft.runtime.memory import Allocator
 
 REGION = 32
-"""Each block has an address space of ``1 << REGION`` bytes of its own, so that one is never taken for another."""
+"""Each block has ``1 << REGION`` addresses of its own, so that an access beyond a block never reaches another one."""
 
 UNWRITTEN = -1
 
 
 class MemoryFault(Exception):
-    """An access to what is not there."""
+    """An access to memory that does not exist."""
 
 
 class ReferenceMemory:
-    """Blocks of bytes by made-up addresses, none of which is given twice."""
+    """Blocks of bytes at invented addresses; no address is used for a second block."""
 
     def __init__(self) -> None:
         self._numbers = count(1)
         self._blocks: dict[int, np.ndarray] = {}
         self.allocator = Allocator(self._allocate, self._free)
-        self.allocator.cache_limit = 0  # a block that ends is gone, so that nobody reads what was in it
+        self.allocator.cache_limit = 0  # blocks are freed at once, so that later reads of them are errors
 
     def _allocate(self, size: int) -> int:
         number = next(self._numbers)
@@ -39,13 +39,13 @@ class ReferenceMemory:
 
     @contextmanager
     def block(self, size: int) -> Iterator[int]:
-        """The address of a block that is there as long as the ``with`` block runs."""
+        """The address of a block that exists inside the ``with`` block."""
         address = self._allocate(size)
         yield address
         self._free(address)
 
     def read(self, address: int, offsets: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """The elements that begin ``offsets`` bytes behind an address."""
+        """The elements ``offsets`` bytes after an address."""
         block, where = self._located(address, offsets, dtype.itemsize)
         found = block[where]
         if UNWRITTEN in found:
@@ -53,12 +53,12 @@ class ReferenceMemory:
         return found.astype(np.uint8).view(dtype)[..., 0]
 
     def write(self, address: int, offsets: np.ndarray, elements: np.ndarray) -> None:
-        """Write elements ``offsets`` bytes behind an address."""
+        """Write elements ``offsets`` bytes after an address."""
         block, where = self._located(address, offsets, elements.dtype.itemsize)
         block[where] = np.ascontiguousarray(elements)[..., None].view(np.uint8)
 
     def _located(self, address: int, offsets: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """The block of an address, and where in it each byte of each element is."""
+        """The block of an address, and the positions in it of all bytes of each element."""
         block = self._blocks.get(address >> REGION)
         if block is None:
             raise MemoryFault(f"there is no memory at {address:#x}, or no longer")

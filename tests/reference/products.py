@@ -13,7 +13,7 @@ from weft.primitives.products import DEPTH
 @by(p.matmul.routine, attaches=True)
 def product(a: np.ndarray, b: np.ndarray, precision: str = "reproducible") -> np.ndarray:
     """Every element is the sum, in order, of blocks of ``DEPTH`` terms, each summed in order with fused multiply-adds.
-    Elements of half precision are float32 before; complex products are made of real ones; those of integers wrap
+    Elements of half precision become float32 first; complex products are made from real ones; products of integers wrap
     around."""
     if a.dtype.kind in "iu":
         wide = np.int64 if a.dtype.kind == "i" else np.uint64
@@ -28,8 +28,8 @@ def product(a: np.ndarray, b: np.ndarray, precision: str = "reproducible") -> np
 
 
 def _of_real(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The real matrices of a complex product: parts of ``a`` are terms, and ``b`` has for each term that of ``1j * b``
-    behind it, with parts as columns."""
+    """The real matrices of a complex product. The parts of ``a`` are terms; ``b`` has, for each term, a row and then
+    the row of ``1j * b``, with the parts as columns."""
     *batch, inner, columns = b.shape
     right = np.empty((*batch, inner, 2, columns, 2), b.real.dtype)
     right[..., 0, :, 0], right[..., 0, :, 1] = b.real, b.imag

@@ -19,7 +19,7 @@ _FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 @by(p.quantized_matmul.routine)
 def quantized_product(x: np.ndarray, *matrix: np.ndarray, transpose: bool, **kind: Any) -> np.ndarray:
-    """The product with the numbers that codes and scales stand for."""
+    """The product with the numbers that the codes and scales represent."""
     parts = matrix[: 3 if kind["mode"] == "affine" else 2]
     if x.ndim == 3:
         index = np.clip(matrix[-1], 0, len(parts[0]) - 1)

@@ -15,7 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def by(routine: Routine, attaches: bool = False) -> Callable[[F], F]:
-    """Make a function of the operands and parameters the step of a routine, to which kernels can be attached or not."""
+    """Make a function of operands and parameters the step of a routine. ``attaches`` says whether kernels can be
+    attached to it."""
 
     def register(function: F) -> F:
         register_step = routine.on("reference", attaches=(lambda call, whole, in_memory: True) if attaches else None)
@@ -26,7 +27,7 @@ def by(routine: Routine, attaches: bool = False) -> Callable[[F], F]:
 
 
 class Computed(NamedTuple):
-    """Results that a function gives for the operands; NaN for those of which it finds that there are none."""
+    """The results of a function of the operands; NaN for matrices for which the function finds no result."""
 
     call: RoutineCall
     function: Callable[..., Any]
@@ -48,7 +49,8 @@ class Computed(NamedTuple):
 
 
 def run_attached(attached: Attached, result: np.ndarray, memory: ReferenceMemory, slots: Sequence[int]) -> None:
-    """Run an attached kernel: for the left half of the lanes and for the right one, unless it needs all at once."""
+    """Run an attached kernel: for the left half of the lanes and then for the right one, unless it needs all lanes at
+    once."""
     lanes = attached.numbers[attached.lane]
     cuts = [0, lanes] if attached.whole or lanes == 1 else [0, lanes // 2, lanes]
     with memory.block(result.nbytes) as address:
@@ -65,7 +67,7 @@ def run_attached(attached: Attached, result: np.ndarray, memory: ReferenceMemory
 
 
 def offsets_of(operand: Operand) -> np.ndarray:
-    """How many bytes behind the address in its slot each element of an operand is."""
+    """The distance in bytes of each element of an operand from the address in its slot."""
     offsets = np.full(operand.shape, operand.offset)
     for coordinate, stride in zip(np.ogrid[tuple(map(slice, operand.shape))], operand.strides, strict=True):
         offsets = offsets + coordinate * (stride * operand.dtype.size)

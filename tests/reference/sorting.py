@@ -13,7 +13,7 @@ from weft.primitives.sort_cuts import MIDDLE
 
 
 def ordered(elements: np.ndarray) -> np.ndarray:
-    """Numbers that NumPy orders as these elements."""
+    """Numbers whose order in NumPy is the defined order of these elements."""
     return elements.astype(np.float32) if elements.dtype == bfloat16.numpy else elements
 
 
@@ -54,7 +54,7 @@ def marked_first(marks: np.ndarray) -> np.ndarray:
 
 @by(p.searchsorted.routine)
 def places(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
-    """Where values belong in sorted rows."""
+    """The positions of values in sorted rows."""
     side: Literal["left", "right"] = "right" if right else "left"
     found = np.zeros(values.shape, np.uint32)
     for row in np.ndindex(rows.shape[:-1]):

@@ -1,4 +1,5 @@
-"""Memory that ends on the second device is used again, in the order that its schedule promises."""
+"""Memory of arrays that are not used afterwards is used again on the second device, in the order that its schedule
+promises."""
 
 from __future__ import annotations
 
@@ -56,12 +57,12 @@ def test_memory_that_ends_is_used_again() -> None:
 
 
 class Careless(ReferenceSchedule):
-    """Of a target that has no room to keep values: each store reads and computes anew all that it needs. It forgets
-    that stores after this one read again what is overwritten."""
+    """A schedule of a target that cannot store values: before each store, everything that it needs is read and computed
+    again. It does not tell the planner that later stores read the input again."""
 
 
 class Careful(Careless):
-    """Knows it."""
+    """The same schedule, but it tells the planner so."""
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         later = [number for number, i in enumerate(kernel.instructions) if number > store and i.operation == "store"]
@@ -69,7 +70,7 @@ class Careful(Careless):
 
 
 def needed_by(kernel: Kernel, number: int) -> set[int]:
-    """The instructions that one needs, directly or through others."""
+    """The instructions that instruction ``number`` needs, directly or through others."""
     found: set[int] = set()
     pending = [number]
     while pending:
@@ -93,13 +94,14 @@ STORE = Run.store
 def test_the_order_that_a_schedule_promises(
     schedule: type[ReferenceSchedule], engine: ReferenceEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel stores a product in the memory of x, unless it is known that it reads x again for the maximum."""
+    """The kernel stores a product in the memory of x, unless the schedule says that it reads x again for the
+    maximum."""
     host = numbers(8)
     expected = np.array(host * host.max()), np.array(host.max())
     monkeypatch.setattr(engine.target, "key", schedule.__name__)
     monkeypatch.setattr(engine.target, "schedule", lambda launch: schedule())
     monkeypatch.setattr(Run, "store", store_anew)
-    monkeypatch.setattr(evaluate, "LITTLE_WORK", 0)  # both results are made by one kernel
+    monkeypatch.setattr(evaluate, "LITTLE_WORK", 0)  # one kernel computes both results
     with mx.stream(mx.gpu):
         x = numbers(8) + 0
         mx.eval(x)

@@ -1,6 +1,6 @@
 """Every row of the operation table has the same bits on the reference device as on the CPU.
 
-Linear algebra differs in its last bits: on the CPU it is that of LAPACK, which defines no order.
+Linear algebra differs in its last bits: the CPU uses LAPACK, which defines no order of operations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check(row: Row, dtype: str, seed: int) -> None:
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
 def test_the_bits_of_the_cpu(row: Row, cases: Cases, seed: int) -> None:
-    """In one of the dtypes of the row."""
+    """The row gives the same bits in one of its dtypes."""
     for dtype in cases.some(1, row.dtypes):
         check(row, dtype, seed)
 
@@ -56,7 +56,8 @@ FOLDS: dict[str, Callable[[mx.array, int], mx.array]] = {
 @pytest.mark.parametrize("fold", FOLDS)
 @pytest.mark.parametrize("shape", [(3, 500), (40, 70), (5, 9, 33), (530, 18)], ids=str)
 def test_the_order_of_folds(fold: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
-    """Another order of these terms has another sum in float64; and the CPU walks over each shape in its own way."""
+    """In float64 another order of these terms gives another sum; and the CPU walks over each of the shapes in another
+    way."""
     x = mx.array(rng.normal(size=shape) * 10.0 ** rng.integers(-3, 4, size=shape), dtype=mx.float64)
     for axis in range(len(shape)):
         wanted = FOLDS[fold](x, axis)
@@ -110,7 +111,7 @@ def test_the_order_of_scans_in_chunks(scan: str, cases: Cases, monkeypatch: pyte
 
 
 def test_partitions_of_long_rows(rng: np.random.Generator) -> None:
-    """Those of short ones are sorted."""
+    """Short rows are sorted."""
     x = mx.array(np.round(rng.normal(size=(3, MIDDLE + 50)) * 9).astype(np.float32))
     for function in (mx.partition, mx.argpartition):
         assert bits(to_numpy(function(x, 70, stream=mx.gpu))) == bits(to_numpy(function(x, 70)))

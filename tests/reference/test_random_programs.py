@@ -17,11 +17,11 @@ from tests.programs import Program, programs
 from tests.sampling import examples
 
 CHOICES = st.lists(st.sampled_from(["current", "cpu", "gpu", "a stream of the cpu", "a stream of the gpu"]), min_size=8)
-"""Where each step of a program runs."""
+"""The choices of where a step of a program runs."""
 
 
 def contexts(choices: Sequence[str]) -> list[Any]:
-    """What each step runs in."""
+    """The devices and streams for the steps."""
     streams: dict[str, Any] = {
         "cpu": mx.cpu,
         "gpu": mx.gpu,
@@ -32,7 +32,7 @@ def contexts(choices: Sequence[str]) -> list[Any]:
 
 
 def distributed(program: Program, choices: Sequence[str]) -> Callable[..., list[mx.array]]:
-    """The program with its steps where they belong."""
+    """The program with each step on its device or stream."""
     own = contexts(choices)
 
     def run(*inputs: mx.array) -> list[mx.array]:
@@ -90,7 +90,7 @@ def test_gradients_and_vmap(program: Program, choices: Sequence[str], default: A
 
 
 def test_an_empty_array_is_not_read() -> None:
-    """An element of it may lie behind the end of the memory that it is a view of."""
+    """The position of its elements may be after the end of the memory that it is a view of."""
     mx.set_default_device(mx.gpu)
     x = mx.zeros((1, 0))
     y = mx.zeros((16,))

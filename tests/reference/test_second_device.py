@@ -1,4 +1,5 @@
-"""A second device: chosen through the public API, its values read like any others; its errors and its memory."""
+"""A second device: it is chosen through the public API, and its values are read as any others; its errors and its
+memory."""
 
 from __future__ import annotations
 

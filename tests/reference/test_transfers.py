@@ -1,4 +1,4 @@
-"""What is read on another device than it is on is copied, once, by the stream that computes it."""
+"""An array that is read on another device than it is on is copied once, by the stream that computes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THERE, BACK = "Device(cpu, 0) to Device(gpu, 0)", "Device(gpu, 0) to Device(cpu,
 
 
 def transfers(run: Callable[[], Any]) -> dict[str, tuple[int, int]]:
-    """How often a call copies something from device to device, and how many bytes."""
+    """The number of copies from device to device during a call, and their bytes."""
     with weft.profile() as profile:
         mx.eval(run())
     return {way: (total.copies, total.bytes) for way, total in profile.transfers.items()}
@@ -94,7 +94,7 @@ def test_a_graph_that_goes_to_and_fro() -> None:
         return mx.add(z, mx.multiply(y, z, stream=mx.gpu), stream=mx.cpu)
 
     assert transfers(lambda: run(x)) == {THERE: (2, 24), BACK: (2, 24)}
-    assert transfers(lambda: run(x)) == {THERE: (1, 12), BACK: (2, 24)}  # x is there already
+    assert transfers(lambda: run(x)) == {THERE: (1, 12), BACK: (2, 24)}  # x is already on both devices
     x = numbers(3)
     compiled = mx.compile(run)
     assert transfers(lambda: compiled(x)) == {THERE: (2, 24), BACK: (2, 24)}
@@ -104,7 +104,7 @@ def test_a_graph_that_goes_to_and_fro() -> None:
 
 @contextmanager
 def held_up(stream: mx.Stream) -> Iterator[None]:
-    """The stream begins nothing more before the block ends."""
+    """Keep the stream from beginning further work inside the with block."""
     gate = threading.Event()
 
     def hold() -> None:
@@ -119,7 +119,7 @@ def held_up(stream: mx.Stream) -> Iterator[None]:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_copy_is_queued_behind_what_it_copies(compiled: bool) -> None:
-    """The stream that reads it has nothing to do with it, and waits for nothing else."""
+    """The stream that computes an array makes the copy, and not the stream that reads it."""
     first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)
     run = lambda x: mx.sin(mx.exp(x, stream=first), stream=second)  # noqa: E731
     x, expected = numbers(3), np.sin(np.exp(np.array(numbers(3))))
@@ -133,7 +133,7 @@ def test_a_copy_is_queued_behind_what_it_copies(compiled: bool) -> None:
 
 
 def test_a_copy_that_others_want_later_is_not_waited_for() -> None:
-    """Each of two streams waits for the other, but not for what was queued there later."""
+    """Each of two streams waits for the other, but not for work that was queued there later."""
     v = numbers(16)
     mx.eval(v)
     first, second = mx.new_stream(mx.gpu), mx.new_stream(mx.cpu)
@@ -151,7 +151,7 @@ def test_a_copy_that_others_want_later_is_not_waited_for() -> None:
 @pytest.mark.parametrize("device", [mx.cpu, mx.gpu], ids=str)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_what_is_cancelled_cancels_what_it_waits_for(device: Any, compiled: bool) -> None:
-    """As Ctrl-C does for who waits. Who asks again gets the values."""
+    """As Ctrl-C does for a thread that waits. A later evaluation gets the values."""
     first, second = mx.new_stream(device), mx.new_stream(mx.cpu)
     x = numbers(5)
     mx.eval(x)
@@ -186,7 +186,7 @@ def test_copies_of_views_end_with_the_views(engine: ReferenceEngine) -> None:
 def test_a_copy_that_a_run_reads_stays_while_others_make_it_too(
     engine: ReferenceEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two threads find no copy. Each reads one that lives as long as the view."""
+    """Two threads find no copy and each make one; a copy exists as long as the view that reads it."""
     x = numbers(50)
     mx.eval(x)
     both = threading.Barrier(2)
@@ -209,7 +209,7 @@ def test_a_copy_that_a_run_reads_stays_while_others_make_it_too(
 
 
 def test_what_is_read_back_is_copied_once() -> None:
-    """But for what is so small that a copy costs less than to keep one."""
+    """Except for arrays so small that another copy costs less than to keep one."""
     for count, again in ((4, {BACK: (2, 32)}), (40_000, {})):
         x = mx.exp(numbers(count), stream=mx.gpu)
         mx.eval(x)

@@ -1,4 +1,4 @@
-"""Arrays to try the second device with."""
+"""Arrays for the tests of the second device."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from weft.runtime.memory import View
 
 
 def numbers(*shape: int) -> mx.array:
-    """Evaluated on the CPU, from NumPy."""
+    """An array that was made from NumPy and is on the CPU."""
     return mx.array(np.arange(np.prod(shape)).reshape(shape).astype(np.float32))
 
 
 def view_of(x: mx.array) -> View:
-    """Where the elements of an array are."""
+    """The view of the elements of an array in memory."""
     mx.eval(x)
     assert x.node.value is not None
     return x.node.value
