@@ -1,4 +1,4 @@
-"""Prints the matrix operation x transformation: ``python -m tests.ops``."""
+"""Prints the matrix of operations and transformations: ``python -m tests.ops``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def counted(matrix: Matrix) -> str:
-    """How many cells there are of each kind."""
+    """The numbers of cells of each kind."""
     counts = Counter([str(cell) for line in matrix.values() for cell in line.values()])
     found = [f"{counts[word]} {word} ({meaning})" for word, meaning in WORDS.items()]
     return f"Of {counts.total()} transformations of operations: {', '.join(found)}."

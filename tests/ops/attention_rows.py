@@ -18,7 +18,7 @@ _SEEN[1] = False
 def attended(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None = None, sinks: np.ndarray | None = None
 ) -> np.ndarray:
-    """By the definition, with a score of 0.5 for each unit; a mask of bool hides, others are added."""
+    """Attention by its definition, with a scale of 0.5. A mask of bool hides scores, another mask is added to them."""
     shared = q.shape[1] // k.shape[1]
     scores = 0.5 * q @ np.swapaxes(np.repeat(k, shared, 1), -1, -2)
     if mask is not None:

@@ -22,7 +22,7 @@ def convolved(
     groups: int = 1,
     flip: bool = False,
 ) -> np.ndarray:
-    """The definition: for each element of a window, its products with weights."""
+    """A convolution by its definition: for each element of the result, the sum of products of a window and weights."""
     rank = x.ndim - 2
     strides, spacings, dilations = (np.broadcast_to(n, rank) for n in (stride, spacing, dilation))
     each_end = padding if np.ndim(padding) == 2 else (padding, padding)
@@ -52,7 +52,7 @@ def convolved(
 
 
 def _inner(*places: Any) -> Any:
-    """An index of the axes between the first and the last."""
+    """An index for the axes between the first and the last."""
     return (slice(None), *places, slice(None))
 
 

@@ -1,4 +1,4 @@
-"""Rows of functions that work element by element."""
+"""Rows of elementwise functions."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def unary(name: str, oracle: Callable[..., Any], domain: Domain = ANY, dtypes: A
 def binary(
     name: str, oracle: Callable[..., Any], left: Domain = ANY, right: Domain = ANY, dtypes: Any = FLOATS, **more: Any
 ) -> Row:
-    """Operands of different shapes, so that broadcasting and its derivative are in every check."""
+    """A row whose operands have different shapes, so that every check includes broadcasting and its derivative."""
     narrow = Domain(right.low, right.high, right.gap, right.apart, (3, 1), right.dtype)
     return Row(name, _attribute(name), oracle, (left, narrow), dtypes, elementwise=True, **more)
 
 
 def _in_float(oracle: Callable[..., Any]) -> Callable[..., Any]:
-    """For functions that compute integers in float32: NumPy would take float16 for small ones."""
+    """The oracle of a function that computes integers in float32: NumPy would use float16 for small ones."""
     return lambda *arrays: oracle(*[x if x.dtype.kind in "fc" else x.astype(np.float64) for x in arrays])
 
 
@@ -141,7 +141,7 @@ UNARY_ROWS = [
 
 
 def _floor_divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The floor of the rounded quotient, as MLX has it; NumPy's is that of the exact one."""
+    """The floor of the rounded quotient, as in MLX; NumPy takes the floor of the exact quotient."""
     if x.dtype.kind != "f":
         return np.floor_divide(x, y)
     return np.floor(x / y)

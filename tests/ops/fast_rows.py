@@ -38,7 +38,7 @@ def _rope(x: np.ndarray, angles: np.ndarray, dims: int, traditional: bool) -> np
 
 
 def _positions(x: np.ndarray, offset: Any) -> np.ndarray:
-    """With an axis for pairs behind them."""
+    """The positions of tokens, with one more axis at the end for pairs of features."""
     offset = np.reshape(np.asarray(offset, np.float64), (-1, *(1,) * (x.ndim - 1)))
     return (np.arange(x.shape[-2])[:, None] + offset).reshape(*offset.shape[:-2], -1, 1)
 
@@ -48,7 +48,7 @@ def by_base(x: np.ndarray, offset: Any, dims: int, traditional: bool, base: floa
 
 
 ANGLES = 12
-"""Units in the last place: a float64 angle of some turns is as exact as a float64 can be, and no more."""
+"""Units in the last place. Float64 angles of some turns are rounded, so their sines are not exact to a few units."""
 
 
 def _rope_row(variant: str, dims: int, traditional: bool, shape: tuple[int, ...] = (2, 3, 8)) -> Row:
@@ -72,7 +72,7 @@ def gated_delta_update(
     state: np.ndarray | None = None,
     mask: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Step by step."""
+    """The recurrence, step by step."""
     per_key = v.shape[2] // q.shape[2]
     q, k = np.repeat(q, per_key, 2), np.repeat(k, per_key, 2)
     state = np.zeros((*v.shape[:1], *v.shape[2:], k.shape[-1])) if state is None else state
@@ -88,7 +88,7 @@ def gated_delta_update(
 
 
 def _delta_domains(steps: int, *features: int) -> tuple[Domain, ...]:
-    """Keys are shorter than 1, or corrections would overshoot and the state grow."""
+    """Keys are shorter than 1; otherwise the state would grow."""
     keys, values, rows = (2, steps, 1, 4), (2, steps, 2, 5), (2, steps, 2)
     key = Domain(-0.5, 0.5, shape=keys)
     gamma, beta = Domain(0.3, 1, shape=(*rows, *features)), Domain(0.1, 1, shape=rows)

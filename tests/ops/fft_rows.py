@@ -21,7 +21,7 @@ def wide(x: np.ndarray) -> np.ndarray:
 
 
 def _row(name: str, variant: str, dtypes: Any, shape: tuple[int, ...], *args: Any, **keywords: Any) -> Row:
-    """A transform with arguments that MLX and NumPy share."""
+    """A transform whose arguments are the same in MLX and NumPy."""
     return Row(
         f"fft.{name}",
         lambda mx, x: getattr(mx.fft, name)(x, *args, **keywords),
@@ -88,7 +88,7 @@ def frequencies(name: str) -> list[Row]:
 
 
 def framed(x: np.ndarray, size: int, hop: int, window: np.ndarray) -> np.ndarray:
-    """The frames of a signal, times a window in the middle of each."""
+    """The frames of a signal, each times a window in its middle."""
     before = (size - window.size) // 2
     whole = np.pad(window.astype(np.float64), (before, size - window.size - before))
     return np.lib.stride_tricks.sliding_window_view(x, size, axis=-1)[..., ::hop, :] * whole
@@ -105,7 +105,7 @@ def stft(
 
 
 def istft(x: np.ndarray, size: int, hop: int, window: np.ndarray, inverse: Callable[..., Any]) -> np.ndarray:
-    """The signal of frames, with what `stft` has put before it."""
+    """The signal of frames, including what `stft` has padded in front of it."""
     frames = inverse(np.swapaxes(wide(x), -1, -2), size).real
     count = frames.shape[-2]
     total = np.zeros((*frames.shape[:-2], (count - 1) * hop + size))

@@ -22,14 +22,14 @@ from tests.ops.row import (
 
 
 def _counted(x: np.ndarray) -> Any:
-    """The dtype of sums: NumPy's are wider."""
+    """The dtype of the sums of an array; NumPy's would be wider."""
     if x.dtype.kind in "fc" or x.dtype.itemsize >= 4:
         return x.dtype
     return np.uint32 if x.dtype.kind == "u" else np.int32
 
 
 def folded(name: str, oracle: Callable[..., Any], domain: Domain, dtypes: Any, **more: Any) -> list[Row]:
-    """A reduction over all axes, the last, an inner one, and several with keepdims."""
+    """Rows of a reduction over all axes, the last one, an inner one, and several with keepdims."""
     ways: list[tuple[str, dict[str, Any]]] = [
         ("all", {}),
         ("last", {"axis": -1}),
@@ -110,7 +110,7 @@ REDUCTION_ROWS = [
             ulp=8,
             ulp_half=1,
         )
-        # MLX gives integers for integers if there is more than one axis.
+        # If there is more than one axis, MLX gives integers for integers.
         for way, axis, dtypes in (("all", None, FLOATS), ("last", -1, REAL), ("two", (0, 2), FLOATS))
     ],
     Row(

@@ -1,4 +1,5 @@
-"""Rows of functions that read memory in another way, look up and update, and of some that are made of these."""
+"""Rows of functions that read memory with other strides, look up elements and update them, and of functions made of
+these."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.ops.shape_rows import INDEX, moved
 
 
 def _strided(x: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> np.ndarray:
-    """`as_strided`, element by element."""
+    """`as_strided`, computed element by element."""
     index = np.full(shape, offset)
     for axis, step in enumerate(strides):
         index += step * np.arange(shape[axis]).reshape([-1 if n == axis else 1 for n in range(len(shape))])
@@ -146,7 +147,7 @@ def _combined(ufunc: Any, x: np.ndarray, index: Any, v: np.ndarray) -> np.ndarra
 
 
 def at_row(method: str, ufunc: Any, variant: str, index: Any, *domains: Domain, **more: Any) -> Row:
-    """``x.at[index(i)]`` with a method; ``domains`` are those of ``x``, indices and values."""
+    """A row of a method of ``x.at[index(i)]``; ``domains`` are those of ``x``, the indices and the values."""
     return Row(
         "array.at",
         lambda mx, x, i, v: getattr(x.at[index(i)], method)(v),

@@ -1,7 +1,8 @@
 """Rows of linear algebra.
 
-Matrices are made of random ones so that they are far from being singular, and have eigenvalues and singular values that
-are far from each other. Factors of which signs or phases are open are compared through what does not depend on these.
+Matrices are made from random ones so that they are far from being singular, and have eigenvalues and singular values
+that are far apart. Factors whose signs or phases are not determined are compared by functions that do not depend on
+these.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ def adjoint(mx: Any, x: Any) -> Any:
 
 
 def identity_like(mx: Any, x: Any) -> Any:
-    """Ones on the diagonals, for every shape."""
+    """Matrices with ones on the diagonal, in the shape of ``x``."""
     return mx.tril(mx.triu(mx.ones_like(x)))
 
 
 def definite(mx: Any, x: Any) -> Any:
-    """Hermitian and positive definite."""
+    """Hermitian and positive definite matrices."""
     product = mx.matmul(x, adjoint(mx, x))
     return product + 2 * identity_like(mx, product)
 
 
 def spread(mx: Any, x: Any) -> Any:
-    """Nearly diagonal, with 2, 4, 6 ... on the diagonal."""
+    """Nearly diagonal matrices, with 2, 4, 6 ... on the diagonal."""
     numbers = mx.sum(mx.tril(mx.ones_like(x)), axis=-1, keepdims=True)
     return x * 0.3 + identity_like(mx, x) * (2 * numbers)
 
@@ -51,7 +52,7 @@ def hermitian(mx: Any, x: Any) -> Any:
 
 
 def upside_down(mx: Any, x: Any) -> Any:
-    """A matrix whose rows are exchanged by pivoting."""
+    """A matrix whose rows pivoting has to exchange."""
     return spread(mx, x)[..., ::-1, :]
 
 
@@ -64,7 +65,7 @@ def row(
     shape: tuple[int, ...] = SQUARE,
     **keywords: Any,
 ) -> Row:
-    """``call(mx.linalg, a, *others)`` and ``oracle(a, *others)`` for a prepared matrix."""
+    """A row that compares ``call(mx.linalg, a, *others)`` with ``oracle(a, *others)`` for a prepared matrix."""
     return Row(
         f"linalg.{name}",
         lambda mx, x, *others: call(mx.linalg, prepare(mx, x), *others),
@@ -76,7 +77,7 @@ def row(
 
 
 def tall_and_wide(name: str, call: Callable[..., Any], oracle: Callable[..., Any], *more: Any, **keywords: Any) -> Any:
-    """Rows for matrices with more rows and with more columns."""
+    """Rows for matrices with more rows than columns, and with more columns than rows."""
     return [
         row(name, call, oracle, *more, shape=shape, variant=f"{shape[1]}x{shape[2]}", **keywords)
         for shape in (TALL, WIDE)
@@ -154,8 +155,8 @@ def _lu_oracle(a: np.ndarray) -> Any:
 
 
 def _from_svd(u: Any, s: Any, vt: Any) -> Any:
-    """Singular values, and what does not depend on the signs or phases of singular vectors: the polar factor, and the
-    projections on what the last columns of both sides span."""
+    """Singular values, and functions of singular vectors that do not depend on their signs or phases: the polar factor,
+    and the projections on the spaces of the last columns of both sides."""
     k = s.shape[-1]
     rest, more = u[..., :, k:], vt[..., k:, :]
     return [s, u[..., :, :k] @ vt[..., :k, :], rest @ _turned(rest), _turned(more) @ more]
@@ -166,12 +167,12 @@ def _turned(x: Any) -> Any:
 
 
 def _from_eigh(w: Any, v: Any) -> Any:
-    """Eigenvalues, and a function of the matrix, which does not depend on the signs or phases of eigenvectors."""
+    """Eigenvalues, and a function of the matrix that does not depend on the signs or phases of eigenvectors."""
     return [w, (v * (1 / (1 + w * w))[..., None, :]) @ _turned(v)]
 
 
 def _from_eig(w: Any, v: Any, inverse: Any) -> Any:
-    """A sum over eigenvalues, and a function of the matrix, which do not depend on their order."""
+    """A sum over eigenvalues, and a function of the matrix, neither of which depends on their order."""
     return [(w * w * w).sum(-1), (v * (1 / w)[..., None, :]) @ inverse]
 
 
@@ -215,7 +216,7 @@ DECOMPOSITION_ROWS = [
 
 
 def _norms(*variants: tuple[Any, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Several norms, as arguments of ``norm``, and the same of NumPy."""
+    """Functions that compute several norms, by ``norm`` with several arguments, and the same by NumPy."""
 
     def all_of(linalg: Any, a: Any) -> Any:
         return [linalg.norm(a, *variant) for variant in variants]

@@ -1,4 +1,5 @@
-"""The matrix operation x transformation, as the table of operations and the tests that run over it say it."""
+"""The matrix of operations and transformations: what the table of operations, and the tests that use it, say of each
+cell."""
 
 from __future__ import annotations
 
@@ -20,18 +21,19 @@ TRANSFORMATIONS: dict[str, Sequence[Row]] = {
     "shapeless": WITH_ARGUMENTS,
     "export": ROWS,
 }
-"""The rows over which the tests of each go."""
+"""The rows that the tests of each transformation run over."""
 
 DERIVATIVES = ("jvp", "vjp", "second order")
 NO_ARRAYS = "takes no arrays"
 NOT_FLOATING = "is not from floating or complex numbers to such numbers"
 MEANINGLESS = (NO_ARRAYS, NOT_FLOATING)
-"""Reasons for which a transformation makes no sense."""
+"""Reasons that mean that a transformation makes no sense."""
 
 
 @dataclass
 class Cell:
-    """What is known of one transformation of one operation: how many of its rows hold, and the reasons of others."""
+    """One transformation of one operation: the number of its rows for which it works, and the reasons for the other
+    rows."""
 
     holding: int = 0
     meaningless: set[str] = field(default_factory=set)
@@ -47,7 +49,7 @@ Matrix = dict[str, dict[str, Cell]]
 
 
 def reason_against(row: Row, transformation: str) -> str | None:
-    """Why a transformation of a row is not tested, or must fail: empty if there is none; None if it holds."""
+    """Why a transformation of a row is not tested ("" if none is given), or must fail; None if it works."""
     if not row.domains and transformation in ("vmap", "shapeless", *DERIVATIVES):
         return NO_ARRAYS
     if transformation in DERIVATIVES and not is_differentiable(row):
@@ -59,7 +61,7 @@ def reason_against(row: Row, transformation: str) -> str | None:
 
 
 def is_differentiable(row: Row) -> bool:
-    """Whether a floating or complex argument and such a result stand in a row: the same that the tests ask."""
+    """Whether a row has a floating or complex argument and such a result: the same condition as in the tests."""
     dtype = precise_dtype(row)
     if dtype is None:
         return False
@@ -71,7 +73,7 @@ def is_differentiable(row: Row) -> bool:
 
 
 def matrix_of(rows: Iterable[Row]) -> Matrix:
-    """One line of cells for each operation."""
+    """One line for each operation, with a cell for each transformation."""
     matrix: Matrix = {}
     for row in rows:
         line = matrix.setdefault(row.name, {name: Cell() for name in TRANSFORMATIONS})
@@ -87,7 +89,7 @@ def matrix_of(rows: Iterable[Row]) -> Matrix:
 
 
 def holes_of(matrix: Matrix) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Operation, transformation, reason and rows of each hole."""
+    """Operation, transformation, reason and rows of each hole in the matrix."""
     for operation, line in matrix.items():
         for transformation, cell in line.items():
             for reason, rows in cell.holes.items():

@@ -1,4 +1,4 @@
-"""Rows of quantised matrices, and of products of matrices that indices, segments and masks choose."""
+"""Rows of quantised matrices, and of products with matrices that are chosen by indices, segments and masks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CODES = dict.fromkeys(("jvp", "vjp", "second order"), "codes are whole numbers,
 _ROUNDED = dict.fromkeys(("jvp", "vjp", "second order"), "as if nothing was rounded: see test_quantized.py")
 _MOST_WORD = (1 << 20) - 1
 _FINITE = np.uint32(0x77777777)
-"""The bits of words of small floating-point numbers that are positive and no NaN."""
+"""The bits of words whose small floating-point numbers are positive and not NaN."""
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 _MODES = {"mxfp4": (32, 4, 6.0), "mxfp8": (32, 8, 448.0), "nvfp4": (16, 4, 6.0)}
 
@@ -26,7 +26,7 @@ def words(codes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def affine(x: np.ndarray, group_size: int, bits: int) -> list[np.ndarray]:
-    """Words, scales and biases, all computed in float32."""
+    """The words, scales and biases of a quantised array, computed in float32."""
     groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, group_size)
     low, high = groups.min(-1), groups.max(-1)
     most = np.float32((1 << bits) - 1)
@@ -48,7 +48,7 @@ def float_codes(x: np.ndarray, bits: int) -> np.ndarray:
 
 
 def float_groups(x: np.ndarray, mode: str) -> list[np.ndarray]:
-    """Words and scales, computed in float32."""
+    """The words and scales of an array in a floating-point format, computed in float32."""
     size, bits, largest = _MODES[mode]
     groups = x.astype(np.float32).reshape(*x.shape[:-1], -1, size)
     scale = abs(groups).max(-1) / np.float32(largest)
@@ -66,7 +66,7 @@ def random_words(bits: int, *shape: int) -> np.ndarray:
 
 
 def values(packed: np.ndarray, bits: int, scales: np.ndarray, biases: np.ndarray) -> np.ndarray:
-    """What words of an affine format stand for."""
+    """The numbers that the words of an affine format represent."""
     single = np.unpackbits(packed.view(np.uint8), axis=-1, bitorder="little").reshape(*packed.shape[:-1], -1, bits)
     codes = (single * (1 << np.arange(bits))).sum(-1)
     size = codes.shape[-1] // scales.shape[-1]
@@ -122,7 +122,7 @@ def _product_row(
     packed: np.ndarray,
     grows: tuple[int, ...],
 ) -> Row:
-    """A product of ``x`` with the matrix of 4 bits whose scales and biases are arguments too."""
+    """A row of a product of ``x`` with a matrix of 4 bits, whose scales and biases are arguments too."""
     groups, fixed = Domain(shape=(*packed.shape[:-1], packed.shape[-1] // 4)), (0,) * packed.ndim
     return Row(
         name,
@@ -154,7 +154,7 @@ def _swapped(x: np.ndarray) -> np.ndarray:
 
 
 def _rounded_float4(x: np.ndarray) -> np.ndarray:
-    """Numbers of which those of `_SIXES` are quantised exactly."""
+    """Numbers rounded so that the format of `_SIXES` represents them exactly."""
     codes = float_codes(x, 4).astype(np.int64)
     return FLOAT4[codes % 8] * np.where(codes >= 8, -1, 1)
 

@@ -1,4 +1,4 @@
-"""What a row of the operation table says, and how numbers for it are drawn and compared."""
+"""A row of the operation table, and how numbers for it are drawn and compared."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = [
     ("bool_",),
     ("complex64",),
 ]
-"""Dtypes for which code is alike: the gate looks at one of each of some kinds."""
+"""Dtypes that have the same kind of code: the gate runs with one dtype of each kind."""
 
 CHECKS = frozenset(
     {
@@ -50,9 +50,9 @@ CHECKS = frozenset(
 
 @dataclass(frozen=True)
 class Domain:
-    """Which numbers an argument takes: from ``low`` to ``high``, those nearer to zero than ``gap`` left out.
+    """The numbers that an argument takes: from ``low`` to ``high``, except those closer to zero than ``gap``.
 
-    ``apart`` numbers differ from each other and from whole numbers by a margin that no central difference crosses.
+    If ``apart``, they differ from each other and from whole numbers by more than a step of central differences.
     ``shape`` replaces the row's shape, ``dtype`` its dtype.
     """
 
@@ -64,7 +64,7 @@ class Domain:
     dtype: str | None = None
 
     def sample(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Numbers that ``dtype`` can hold exactly, as NumPy's dtype of the same name."""
+        """Numbers that ``dtype`` represents exactly, in NumPy's dtype of the same name."""
         shape = shape if self.shape is None else self.shape
         target = numpy_dtype(self.dtype or dtype)
         if target == np.bool_:
@@ -100,7 +100,7 @@ APART = Domain(-3.0, 3.0, apart=True)
 
 
 def whole(high: int, shape: tuple[int, ...] | None = None, low: int = 0, dtype: str = "int32") -> Domain:
-    """Whole numbers from ``low`` to ``high``, whatever the dtype of the other arguments."""
+    """Whole numbers from ``low`` to ``high``, independent of the dtype of the other arguments."""
     return Domain(low, high, shape=shape, dtype=dtype)
 
 
@@ -143,12 +143,12 @@ class Row:
         return f"{self.name}-{self.variant}" if self.variant else self.name
 
     def sample(self, seed: int, dtype: str, shape: tuple[int, ...] | None = None) -> list[np.ndarray]:
-        """One set of arguments."""
+        """Arguments for a call."""
         rng = self.random(seed, dtype)
         return [domain.sample(rng, self.shape if shape is None else shape, dtype) for domain in self.domains]
 
     def grown(self, times: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """One set of arguments of other shapes, in which axes have grown some ``times``."""
+        """Arguments of other shapes, some of whose axes are longer by ``times`` their step."""
         shapes = [self.shape if domain.shape is None else domain.shape for domain in self.domains]
         steps = self.grows or [tuple(int(extent > 1) for extent in shape) for shape in shapes]
         return [
@@ -159,17 +159,18 @@ class Row:
         ]
 
     def random(self, seed: int, salt: str) -> np.random.Generator:
-        """Random numbers that depend on the row, so that rows can run in any order and alone."""
+        """A generator that depends on the row, so that rows can run in any order and alone."""
         return np.random.default_rng([seed, zlib.crc32(f"{self.id} {salt}".encode())])
 
     def expected(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What the oracle says, in double precision for inexact dtypes."""
+        """The results of the oracle, in double precision for inexact dtypes."""
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             return flat(self.oracle(*[widened(x) for x in arguments]))
 
     def on_cpu_and_gpu(self, arguments: Sequence[np.ndarray]) -> list[tuple[mx.array, mx.array]]:
-        """The results on the CPU, each with that on the GPU, of the same shape and dtype."""
+        """The results on the CPU, each paired with the result on the GPU, after a check that shape and dtype are the
+        same."""
         results = []
         for device in (mx.cpu, mx.gpu):
             with mx.stream(device):
@@ -186,7 +187,7 @@ class Row:
 
 
 def checked(check: str, rows: Iterable[Row]) -> list[Any]:
-    """The rows that a check runs over, as parameters of a test; where it must fail, a success is an error."""
+    """The rows that a check runs over, as parameters of a test. A row that must fail and succeeds is an error."""
     parameters = []
     for row in rows:
         reason = row.fails.get(check)
@@ -203,7 +204,7 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def widened(x: np.ndarray) -> np.ndarray:
-    """Double precision for floating and complex numbers."""
+    """Floating and complex numbers in double precision."""
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
     return x.astype(np.float64) if is_floating(x) else x
@@ -223,7 +224,7 @@ def flat(result: Any) -> list[Any]:
 
 
 def evaluated(tree: Any) -> Any:
-    """The arrays of a tree, evaluated together, so that code for what they have in common is generated once."""
+    """The arrays of a tree, evaluated together, so that code for their common parts is generated once."""
     mx.eval(tree)
     return tree
 
@@ -254,7 +255,8 @@ def spacing(want: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def assert_near(got: np.ndarray, want: np.ndarray, ulp: float, elementwise: bool) -> None:
-    """Same shape; exactly equal if not inexact, else within ``ulp`` units in the last place."""
+    """Raise unless shapes are the same, and numbers are equal or, for inexact dtypes, within ``ulp`` units in the last
+    place."""
     want = np.asarray(want)
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
     if not is_inexact(got):
@@ -282,7 +284,8 @@ def assert_near(got: np.ndarray, want: np.ndarray, ulp: float, elementwise: bool
 
 
 def bits(x: np.ndarray) -> bytes:
-    """The memory image, with one image for every NaN: IEEE 754 leaves their sign and payload open."""
+    """The bytes of an array, with the same bytes for every NaN: IEEE 754 does not determine their signs and
+    payloads."""
     if is_inexact(x):
         x = np.where(np.isnan(x), np.array(np.nan).astype(x.dtype), x)
     return x.tobytes()

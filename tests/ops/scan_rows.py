@@ -21,7 +21,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def scanned(join: Callable[[Any, Any], Any], start: Callable[[np.dtype], Any]) -> Callable[..., np.ndarray]:
-    """The scan that joins one element after the other; ``start(dtype)`` is what no element makes."""
+    """The scan that joins one element after the other; ``start(dtype)`` is its state before the first element."""
 
     def scan(x: np.ndarray, axis: int | None = None, reverse: bool = False, inclusive: bool = True) -> np.ndarray:
         x = np.moveaxis(x.reshape(-1) if axis is None else x, 0 if axis is None else axis, 0)

@@ -1,4 +1,4 @@
-"""Rows of functions that create, rename, cut, join and look up."""
+"""Rows of functions that create, reshape, cut, join and look up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.ops.row import (
 )
 
 FEW = ("float32", "int8", "complex64", "bool_", "bfloat16")
-"""Enough for functions that only move elements: one dtype of each size and kind."""
+"""Dtypes for functions that only move elements: one dtype of each size and kind is enough."""
 
 OWN_SHAPE = {"shapeless": "the extents in the call are numbers"}
 OWN_EXTENT = {"shapeless": "the number of results depends on an extent"}
@@ -30,7 +30,7 @@ OWN_EXTENT = {"shapeless": "the number of results depends on an extent"}
 def moved(
     name: str, call: Callable[..., Any], oracle: Callable[..., Any], *domains: Domain, dtypes: Any = FEW, **more: Any
 ) -> Row:
-    """A function whose results are elements of its arguments."""
+    """A row of a function whose results are elements of its arguments."""
     return Row(name, call, oracle, domains or (ANY,), dtypes, ulp=0, elementwise=True, **more)
 
 
@@ -152,7 +152,7 @@ def _filled_like(name: str, value: int) -> Row:
 
 
 def made(name: str, call: Callable[..., Any], oracle: Callable[[], Any], **more: Any) -> Row:
-    """A function without array arguments."""
+    """A row of a function without array arguments."""
     without = dict.fromkeys(("jvp", "vjp", "second order", "vmap", "shapeless", "layout", "special"), "has no arrays")
     return Row(name, call, oracle, (), ("float32",), without={**without, **more.pop("without", {})}, **more)
 
@@ -222,7 +222,7 @@ def _wide(target: str) -> Any:
 
 
 def cast_row(source: str, target: str) -> Row:
-    """A conversion of numbers that both dtypes hold."""
+    """A row of a conversion of numbers that both dtypes represent exactly."""
     return Row(
         "astype",
         lambda mx, x: mx.astype(x, getattr(mx, target)),

@@ -17,7 +17,7 @@ def _flat(x: np.ndarray, axis: int | None) -> tuple[np.ndarray, int]:
 
 
 def _selected(x: np.ndarray, kth: int, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The elements up to the one at ``kth``, and those from it on, each in order."""
+    """The elements up to the one at ``kth``, and those from it on, both sorted."""
     x, axis = _flat(x, axis)
     if kth >= x.shape[axis]:
         raise ValueError("there is no such element")
@@ -26,7 +26,8 @@ def _selected(x: np.ndarray, kth: int, axis: int | None) -> tuple[np.ndarray, np
 
 
 def _parts(mx: Any, x: Any, kth: int, axis: int | None) -> tuple[Any, Any]:
-    """What `_selected` gives, of an array that was partitioned: the order on both sides of ``kth`` is left open."""
+    """The same parts as `_selected` of an array that was partitioned, whose order on both sides of ``kth`` is not
+    defined."""
     axis = 0 if axis is None else axis
     low, high = mx.split(x, [kth + 1], axis)[0], mx.split(x, [kth], axis)[1]
     return mx.sort(low, axis=axis), mx.sort(high, axis=axis)
@@ -75,7 +76,7 @@ def _searched(side: Literal["left", "right"], shape: tuple[int, ...]) -> Row:
 
 
 def _along_axes(name: str, function: Callable[..., Any], oracle: Callable[..., Any], domain: Domain) -> list[Row]:
-    """A row for each way to name an axis; both functions get it last."""
+    """A row for each way to give an axis; both functions get it as their last argument."""
     return [
         Row(
             name,

@@ -1,4 +1,4 @@
-"""Rows of what the Python array API standard has and MLX has not: functions, and parameters of MLX's functions."""
+"""Rows of what the Python array API standard has and MLX does not: functions, and parameters of MLX's functions."""
 
 from __future__ import annotations
 
@@ -204,7 +204,8 @@ LINALG_ROWS = [
 
 
 def _without_signs(found: Any) -> Any:
-    """The projection on the columns of Q behind those of the reduced decomposition, whose signs are open, and R^H R."""
+    """The projection on the columns of Q that the reduced decomposition lacks, whose signs are not determined, and R^H
+    R."""
     q, r = found
     columns = r.shape[-1]
     rest = q[..., columns:]

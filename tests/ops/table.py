@@ -1,4 +1,5 @@
-"""The operation table: one row per public operation and way of calling it, and what stands outside with its reason."""
+"""The operation table: a row for each public operation and way to call it; and the operations without a row, with the
+reason."""
 
 from __future__ import annotations
 
@@ -110,4 +111,4 @@ INTERNAL = {
     "recurrence": "The derivative of cumprod and other scans, and its own; see test_scans.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
-"""Primitives that no row reaches."""
+"""Primitives that no row uses."""

@@ -1,4 +1,4 @@
-"""What the public functions accept, how they promote and broadcast, and what they say to the rest."""
+"""What the public functions accept, how they promote and broadcast, and their errors for other arguments."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_promotion(a: Any, b: Any, dtype: mx.Dtype) -> None:
 
 
 def test_arrays_as_numbers() -> None:
-    """Integers that were computed are waited for and read, also where nodes are replayed."""
-    array: Any = mx.array  # the annotations of functions name what they are meant for: ints
+    """Integers that have to be computed are waited for and read, also where nodes are replayed."""
+    array: Any = mx.array  # the annotations of functions name the intended types: ints
     numpy: Any = np.array([1])
     two, one = array(2), array(1, mx.uint8)
     assert mx.zeros((two, 3)).shape == A.reshape(one + 1, -1).shape == A.reshape(array([2, 3])).shape == (2, 3)
@@ -98,7 +98,7 @@ def test_scalars_on_either_side() -> None:
 
 
 def test_a_result_is_a_handle_of_its_own() -> None:
-    """Changing what a function returned leaves the argument alone, also where nothing had to be computed."""
+    """Assigning to the result of a function leaves its argument unchanged, also where nothing had to be computed."""
     calls: list[Callable[[Any], Any]] = [
         mx.positive,
         mx.contiguous,

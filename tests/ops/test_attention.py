@@ -1,4 +1,4 @@
-"""Attention beyond the table: sizes that are open, no keys, errors."""
+"""Attention beyond the table: sizes that are unknown when it is traced, no keys, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_shapeless_trace_serves_caches_of_all_lengths(rng: np.random.Generat
 def by_definition(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray, sinks: np.ndarray, cotangent: np.ndarray
 ) -> list[np.ndarray]:
-    """Attention with a score of 0.3 for each unit, and the cotangents of all arguments; a mask of bool hides."""
+    """Attention with a scale of 0.3, and the cotangents of all arguments; a mask of bool hides scores."""
     q, k, v, sinks, cotangent = [x.astype(np.float64) for x in (q, k, v, sinks, cotangent)]
     shared = q.shape[1] // k.shape[1]
     keys, values = np.repeat(k, shared, 1), np.repeat(v, shared, 1)
@@ -55,8 +55,8 @@ def by_definition(
     ("queries", "keys", "kind", "with_sinks"),
     [
         (200, 260, "causal", True),  # blocks that see more and more keys
-        (260, 200, "causal", False),  # of which the first ones see none
-        (600, 500, "added", True),  # blocks because of their size
+        (260, 200, "causal", False),  # the first blocks see no key
+        (600, 500, "added", True),  # in blocks because of its size
         (600, 500, "hidden", False),
     ],
 )
@@ -85,7 +85,7 @@ def test_scores_are_never_in_memory_as_a_whole(rng: np.random.Generator) -> None
     q, k, v = arrays(rng, *[(4, 8, 512, 16)] * 3)
     whole = 4 * 8 * 512 * 512 * 4
     threads = executor.thread_count()
-    executor.set_thread_count(2)  # each takes memory for what it works on
+    executor.set_thread_count(2)  # each thread takes memory for the part that it works on
     function = mx.value_and_grad(lambda *x: mx.sum(attention(*x, scale=0.3, mask="causal")), argnums=(0, 1, 2))
     for call in (lambda *x: attention(*x, scale=0.3), function):
         compiled = mx.compile(call)
@@ -99,7 +99,7 @@ def test_scores_are_never_in_memory_as_a_whole(rng: np.random.Generator) -> None
 
 @pytest.mark.parametrize(("mask", "part", "part_with_gradients"), [(None, 16, 12), ("causal", 16, 5)])
 def test_long_sequences_need_a_small_part_of_the_scores(mask: str | None, part: int, part_with_gradients: int) -> None:
-    """And nothing of what a causal mask would be."""
+    """They also never hold a whole causal mask."""
     q = mx.zeros((1, 1, 16384, 4))
 
     def attend(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
@@ -114,7 +114,8 @@ def test_long_sequences_need_a_small_part_of_the_scores(mask: str | None, part: 
 
 @pytest.mark.parametrize(("queries", "keys", "mask"), [(300, 290, "causal"), (290, 300, "causal"), (300, 290, None)])
 def test_blocks_may_be_divided(queries: int, keys: int, mask: str | None, rng: np.random.Generator) -> None:
-    """As those of long sequences are: here they have hardly any bytes, so that parts have as few queries as may be."""
+    """As the blocks of long sequences are. Here a part may have hardly any bytes, so parts have as few queries as
+    possible."""
     q, k, v = arrays(rng, (1, 4, queries, 4), (1, 2, keys, 4), (1, 2, keys, 4))
 
     def loss(q: mx.array, k: mx.array, v: mx.array) -> mx.array:
@@ -166,7 +167,7 @@ def test_errors_say_what_fits(call: Any, message: str) -> None:
 
 
 def test_mapped_queries_and_scales_of_one_example(rng: np.random.Generator) -> None:
-    """Keys that are not mapped serve all examples; a scale may be mapped, and has derivatives."""
+    """Keys that are not mapped are used by all examples; a scale may be mapped, and has derivatives."""
     k, v = (mx.array(rng.normal(size=(1, 2, 5, 4)).astype(np.float32)) for _ in range(2))
     queries, scales = mx.array(rng.normal(size=(3, 1, 2, 5, 4)).astype(np.float32)), mx.array([0.1, 0.5, 0.9])
 

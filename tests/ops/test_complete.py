@@ -1,4 +1,4 @@
-"""The operation table is complete: what is not in it, functions and primitives, stands outside with a reason."""
+"""The operation table is complete: functions and primitives that are not in it are listed with a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.graph.node import reachable
 from weft.primitives import Primitive
 
 MODULES = ("fast", "fft", "linalg")
-"""Modules of functions whose rows are named after both."""
+"""Modules whose rows are named after the module and the function."""
 
 
 def public_functions() -> set[str]:
@@ -40,7 +40,7 @@ def test_every_row_is_a_public_function_or_a_method() -> None:
 
 
 def test_names_are_public_once() -> None:
-    """Every function of `ops` is one of `mx`, and what `import *` brings is what can be used."""
+    """Every function of `ops` is in `mx`, and `import *` brings just the public names."""
     everything: dict[str, object] = {}
     exec("from weft.core import *", everything)
     del everything["__builtins__"]
@@ -66,7 +66,7 @@ def test_rows_have_different_names() -> None:
 
 
 def reached(row: Row, seed: int) -> set[Primitive]:
-    """The primitives in the graphs of a row, for each of its dtypes."""
+    """The primitives in the graphs of a row, in each of its dtypes."""
     found: set[Primitive] = set()
     for dtype in row.dtypes:
         outputs = flat(row.function(mx, *[to_array(x) for x in row.sample(seed, dtype)]))
@@ -97,7 +97,7 @@ def test_reasons_are_sentences() -> None:
 
 
 def test_every_hole_in_the_matrix_has_a_reason() -> None:
-    """A transformation of an operation is tested, or makes no sense, or is left out with a sentence."""
+    """A transformation of an operation is tested, or makes no sense, or is left out with a reason."""
     matrix = matrix_of(ROWS)
     assert [hole for hole in holes_of(matrix) if len(hole[2].split()) < 3] == []
     assert all(

@@ -1,4 +1,5 @@
-"""Convolutions beyond the table: random geometries, shapes that are open, extents of zero, errors."""
+"""Convolutions beyond the table: random geometries, shapes that are unknown when they are traced, extents of zero,
+errors."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str,
 @settings(max_examples=25, deadline=None)
 @given(convolutions())
 def test_any_geometry(convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]) -> None:
-    """The values, and that derivatives are adjoint to each other."""
+    """The values are right, and derivatives are adjoint to each other."""
     (first, second, arguments), rng = convolution, np.random.default_rng(5)
     x, w, dx, dw = (mx.array(rng.normal(size=shape), mx.float64) for shape in (first, second, first, second))
     (out,), (change,) = mx.jvp(lambda x, w: mx.conv_general(x, w, **arguments), [x, w], [dx, dw])
@@ -123,8 +124,8 @@ def test_gradients_of_weights_are_mapped(axes: tuple[int | None, int | None], rn
 
 
 def test_zeros_between_elements_are_not_multiplied() -> None:
-    """The gradient of a convolution of stride 2 is four products with a part of the weights each; if a window has one
-    element it is one. On GPUs a library may do the whole: steps of the CPU are counted."""
+    """The gradient of a convolution of stride 2 is four products, each with a part of the weights; one if a window has
+    one element. Steps of the CPU are counted, because on GPUs a library may compute the whole."""
     with mx.stream(mx.cpu):
         x, w, ct = mx.zeros((2, 8, 8, 16)), mx.zeros((24, 3, 3, 16)), mx.zeros((2, 4, 4, 24))
         one = mx.zeros((24, 1, 1, 16))
@@ -145,7 +146,8 @@ def test_zeros_between_elements_are_not_multiplied() -> None:
 def test_results_of_many_blocks_of_terms_have_the_bits_of_a_product(
     channels: int, outputs: int, rng: np.random.Generator
 ) -> None:
-    """Windows in memory, times the weights, give the same; so does a kernel behind the convolution."""
+    """The bits are those of windows that are stored in memory, times the weights, also with a kernel after the
+    convolution."""
     x = rng.normal(size=(2, 43, 37, channels)).astype(np.float32)
     w = rng.normal(size=(outputs, 3, 5, channels)).astype(np.float32)
     found = mx.conv2d(mx.array(x), mx.array(w), padding=(1, 2))
@@ -161,7 +163,7 @@ def test_results_of_many_blocks_of_terms_have_the_bits_of_a_product(
 @pytest.mark.parametrize("outputs", [1, 3, 8])
 @pytest.mark.parametrize("stride", [1, (2, 1), 2], ids=str)
 def test_few_outputs_in_long_lines(outputs: int, stride: Any, rng: np.random.Generator) -> None:
-    """A convolution, and the gradient of one with as few channels."""
+    """A convolution with few outputs, and the gradient of one with few channels."""
     x, w = rng.normal(size=(2, 9, 37, 11)), rng.normal(size=(outputs, 3, 2, 11))
     found = mx.conv2d(mx.array(x, mx.float64), mx.array(w, mx.float64), stride=stride, padding=(2, 1))
     want = convolved(x, w, stride=stride, padding=((2, 1), (2, 1)))
@@ -169,7 +171,7 @@ def test_few_outputs_in_long_lines(outputs: int, stride: Any, rng: np.random.Gen
     few, turned = (mx.array(n, mx.float64) for n in (rng.normal(size=(2, 9, 40, outputs)), np.swapaxes(w, 0, 3)))
     ct = mx.array(rng.normal(size=mx.conv2d(few, turned, stride=stride).shape), mx.float64)
     (out,), (gradient,) = mx.vjp(lambda x: mx.conv2d(x, turned, stride=stride), [few], [ct])
-    # The convolution is linear in its array.
+    # The convolution is a linear function of its array.
     assert mx.sum(out * ct).item() == pytest.approx(mx.sum(gradient * few).item(), rel=1e-10)
 
 
@@ -199,7 +201,8 @@ def depthwise(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, An
 def test_depthwise_steps_have_the_bits_of_sums(
     convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]],
 ) -> None:
-    """A multiple of one output for each channel, of which the others are zero, is computed in fused kernels."""
+    """Fused kernels compute convolutions with two outputs per channel; with zeros for the second, the bits are those of
+    the step for one output."""
     (first, second, arguments), rng = convolution, np.random.default_rng(5)
     x, w = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in (first, second))
     two = mx.reshape(mx.stack([w, mx.zeros_like(w)], axis=1), (2 * second[0], *second[1:]))
@@ -215,7 +218,7 @@ def test_depthwise_steps_have_the_bits_of_sums(
 
 
 def test_depthwise_convolutions_keep_infinities_to_themselves() -> None:
-    """Zeros around the array are multiplied as others; there are none for windows that are made twice."""
+    """Padding is zeros that are multiplied as other elements, so an infinite weight gives NaN there, and only there."""
     x, w = np.ones((1, 3, 13, 20), np.float32), np.ones((20, 3, 3, 1), np.float32)
     x[0, 0, 12, 3], w[4, 0, 0, 0] = np.inf, np.inf
     found = to_numpy(mx.conv2d(mx.array(x), mx.array(w), padding=1, groups=20))

@@ -20,7 +20,7 @@ from tests.sampling import Cases
 
 STEP = 1e-5
 SINGLE_STEP = 1e-2
-"""Where a derivative itself is computed in single precision."""
+"""Rows whose derivative itself is computed in single precision."""
 
 
 def precise_dtype(row: Row) -> str | None:
@@ -34,7 +34,7 @@ COMPLEX = [row for row in FLOATING if "complex64" in row.dtypes]
 
 
 class Problem:
-    """A row at a point: a function of its inexact arguments that gives its inexact results."""
+    """A row at a point: the function from its inexact arguments to its inexact results."""
 
     def __init__(self, row: Row, dtype: str, seed: int) -> None:
         self.row = row
@@ -48,7 +48,7 @@ class Problem:
             pytest.skip("no floating numbers on both sides")
 
     def complete(self, point: Sequence[Any], others: Callable[[np.ndarray], Any]) -> list[Any]:
-        """All arguments, the inexact ones from ``point``."""
+        """All arguments; the inexact ones are those of ``point``."""
         every = [None if n in self.positions else others(x) for n, x in enumerate(self.arguments)]
         for position, x in zip(self.positions, point, strict=True):
             every[position] = x
@@ -65,7 +65,7 @@ class Problem:
         return [y for y in results if mx.issubdtype(y.dtype, mx.inexact)]
 
     def directions(self, like: Sequence[Any]) -> list[np.ndarray]:
-        """Random directions at arrays of these shapes and dtypes."""
+        """Random directions, in the shapes and dtypes of some arrays."""
         return [self._direction(np.shape(x), np.dtype(_numpy_name(x))) for x in like]
 
     def _direction(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -79,13 +79,13 @@ class Problem:
         ahead = self.values([widened(x) + STEP * widened(d) for x, d in zip(self.point, u, strict=True)])
         behind = self.values([widened(x) - STEP * widened(d) for x, d in zip(self.point, u, strict=True)])
         pairs = [pair for pair in zip(ahead, behind, strict=True) if pair[0].dtype.kind in "fc"]
-        # Equal infinities, which do not depend on the arguments, differ by nothing.
+        # Equal infinities, which do not depend on the arguments, have a difference of 0.
         changes = [np.subtract(*pair, out=np.zeros_like(pair[0]), where=np.not_equal(*pair)) for pair in pairs]
         return [change / (2 * STEP) for change in changes]
 
     @property
     def tolerance(self) -> float:
-        """Relative to numbers of size one."""
+        """The tolerance for numbers of size one."""
         if self.through_half:
             return 2e-2
         if self.dtype == "float64":
@@ -123,7 +123,7 @@ def check_vjp(problem: Problem) -> None:
 
 
 def check_second_order(problem: Problem, step: float = STEP, tolerance: float = 2e-5) -> None:
-    """The cotangent's own derivative, forwards and backwards."""
+    """Check the derivative of the cotangent, forwards and backwards."""
     outputs = problem.function(*[to_array(x) for x in problem.point])
     v = [to_array(x) for x in problem.directions(outputs)]
     w, u = problem.directions(problem.point), problem.directions(problem.point)
@@ -163,7 +163,8 @@ def test_second_order(row: Row, seed: int) -> None:
 
 
 def test_second_order_in_single_precision(cases: Cases, seed: int) -> None:
-    """Mostly operations that move elements; of others curvature and rounding limit what differences can show."""
+    """Mostly operations that move elements; for others, curvature and rounding errors limit the accuracy of
+    differences."""
     rows = {one.id: row for one in checked("second order", SINGLE) for row in one.values if not one.marks}
     for name in cases.some(6, list(rows)):
         with suppress(pytest.skip.Exception):

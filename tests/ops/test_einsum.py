@@ -33,7 +33,7 @@ def test_values(subscripts: str, shapes: list[tuple[int, ...]], rng: np.random.G
 
 
 def operations(text: str) -> tuple[int, int]:
-    """How many a path takes, and how many it would take without an order."""
+    """The numbers of operations of the chosen path, and of one contraction of all operands at once."""
     naive, best = [int(line.rpartition(":")[2]) for line in text.splitlines()[-2:]]
     return best, naive
 

@@ -15,11 +15,11 @@ from tests.ops.test_transformed import WITH_ARGUMENTS, gradient_of
 from tests.sampling import Cases
 
 DRAWN = 40
-"""How many rows the gate looks at."""
+"""How many rows the gate runs."""
 
 
 def exported(function: Callable[..., Any], arrays: Sequence[mx.array], shapeless: bool = False) -> Callable[..., Any]:
-    """The function as it comes back from a file."""
+    """The function after it was written to a file and read again."""
     file = io.BytesIO()
     mx.export_function(file, function, *arrays, shapeless=shapeless)
     file.seek(0)

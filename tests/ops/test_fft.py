@@ -1,4 +1,4 @@
-"""Fourier transforms of every kind of length, in every layout, and what they refuse."""
+"""Fourier transforms of every kind of length, in every layout, and their errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], int]] = {
     "columns": ((0, 21), 0),
     "middle": ((3, 0, 5), 1),
 }
-"""Shapes and the axis of the transform, whose extent is 0 here."""
+"""Shapes, and the axis of the transform, whose extent is 0 here."""
 
 
 def complex_numbers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -33,7 +33,7 @@ def complex_numbers(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndar
 
 
 def transforms(x: np.ndarray, axis: int) -> dict[str, tuple[mx.array, np.ndarray]]:
-    """What each transform gives, and what NumPy gives in double precision."""
+    """The result of each transform, with NumPy's in double precision."""
     length = x.shape[axis]
     wide, half = x.astype(np.complex128), np.take(x, range(length // 2 + 1), axis)
     real = np.ascontiguousarray(x.real)
@@ -99,7 +99,7 @@ def test_what_is_no_number_stays_in_its_row(shape: tuple[int, ...], rng: np.rand
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nothing_around_a_result_is_written(layout: str, rng: np.random.Generator) -> None:
-    """Results of neighbouring calls in one plan lie next to each other in memory."""
+    """Results of calls in one plan may be neighbours in memory."""
     shape, axis = LAYOUTS[layout]
     for length in (1, 2, 7, 24, 34, 300):
         x = mx.array(complex_numbers(rng, tuple(extent or length for extent in shape)))

@@ -1,4 +1,4 @@
-"""8-bit floating numbers: every code, every half-precision number, and the roundings where two codes meet."""
+"""8-bit floating numbers: every code, every number of half precision, and numbers halfway between two codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ E4M3 = ml_dtypes.float8_e4m3fn
 
 
 def codes_of(x: np.ndarray) -> np.ndarray:
-    """What another implementation rounds float32 to, beyond 448 to 448."""
+    """The codes to which another implementation rounds float32; numbers beyond 448 become 448."""
     with np.errstate(invalid="ignore"):
         return np.clip(x.astype(np.float32), -448, 448).astype(E4M3).view(np.uint8)
 
@@ -34,7 +34,7 @@ def test_every_number_of_half_precision(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
 def test_the_codes_are_those_of_mlx_but_for_nan(mlx: Any, kind: Any) -> None:
-    """MLX makes 448 of NaN."""
+    """MLX gives 448 for NaN."""
     x = every_half(kind)
     x = x[~np.isnan(x.astype(np.float32))]
     np.testing.assert_array_equal(to_numpy(mx.to_fp8(to_array(x))), np.array(mlx.to_fp8(to_array(x, mlx))))
@@ -51,7 +51,7 @@ def test_float32_between_two_codes(rng: np.random.Generator) -> None:
 
 
 def test_float64_is_rounded_once() -> None:
-    """The middle between two codes, and what float32 does not tell from it."""
+    """Numbers halfway between two codes, and neighbours that float32 would round to these."""
     codes = np.arange(0x7E, dtype=np.uint8).view(E4M3).astype(np.float64)
     middles = (codes[1:] + codes[:-1]) / 2
     for number, middle in enumerate(middles):

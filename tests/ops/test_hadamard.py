@@ -1,4 +1,4 @@
-"""The Walsh-Hadamard transform: which matrices, and lengths that are not known when it is traced."""
+"""The Walsh-Hadamard transform: its matrices, and lengths that are unknown when it is traced."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_matrix_is_that_of_mlx(mlx: Any, order: int) -> None:
 
 
 def test_the_usual_scale_and_half_precision(rng: np.random.Generator) -> None:
-    """Half precision is computed in float32 and rounded at the end alone."""
+    """Half precision is computed in float32 and rounded only at the end."""
     x = mx.array(rng.normal(size=(3, 512)).astype(np.float16))
     assert_same_bits(mx.hadamard_transform(x), mx.hadamard_transform(x.astype(mx.float32)).astype(mx.float16))
     exact = np.array(mx.hadamard_transform(x.astype(mx.float64)))

@@ -33,7 +33,7 @@ def random_stack(rng: np.random.Generator, dtype: mx.Dtype, *shape: int) -> np.n
 
 
 def in_weft(x: np.ndarray) -> mx.array:
-    """The same numbers; Weft narrows NumPy's float64 if it is not told otherwise."""
+    """The same numbers; a dtype is given, because Weft makes float32 of NumPy's float64 otherwise."""
     return to_array(x)
 
 
@@ -85,7 +85,7 @@ def test_what_is_no_matrix_is_refused(name: str) -> None:
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (2, 0, 0), (1, 1), (3, 1, 1)], ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_empty_stacks_and_matrices(name: str, shape: tuple[int, ...]) -> None:
-    """They have results of the shapes that larger ones have."""
+    """Results have the shapes that follow from the rule for larger matrices."""
     found = results(name, mx.full(shape, 4.0))
     for result, of_five in zip(found, results(name, mx.eye(5)), strict=True):
         assert result.shape == (*shape[:-2], *[shape[-1]] * of_five.ndim)
@@ -130,7 +130,7 @@ NO_RESULT: dict[str, tuple[Callable[[Any], Any], list[list[float]]]] = {
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("name", NO_RESULT)
 def test_where_there_is_no_result_it_is_nan(name: str, dtype: mx.Dtype) -> None:
-    """In that matrix of a stack, and in no other."""
+    """Only that matrix of a stack is NaN."""
     function, wrong = NO_RESULT[name]
     stack = mx.array([[[4.0, 1.0], [1.0, 2.0]], wrong, [[2.0, 0.5], [0.5, 1.0]]], dtype=mx.float32).astype(dtype)
     found = np.array(function(stack))
@@ -149,7 +149,7 @@ def test_singular_matrices_with_a_result() -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_stacks_are_loops(name: str, cases: Cases, rng: np.random.Generator) -> None:
-    """Also of more matrices than there are units of work, and of larger ones than LAPACK's blocks."""
+    """Also stacks of more matrices than there are units of work, and of matrices larger than LAPACK's blocks."""
     for dtype, shape in cases.some(2, list(itertools.product(DTYPES, [(150, 3), (2, 3, 5), (3, 70), (1, 1, 2)]))):
         a = definite(random_stack(rng, dtype, *shape, shape[-1]))
         many = [np.array(x) for x in results(name, in_weft(a))]
@@ -207,7 +207,7 @@ def test_only_one_triangle_is_read(upper: bool, rng: np.random.Generator) -> Non
 
 @pytest.mark.parametrize("dtype", [mx.float32, mx.complex64], ids=name_of)
 def test_eigenvectors_keep_their_length_and_phase(dtype: mx.Dtype, rng: np.random.Generator) -> None:
-    """The derivative is that of the vectors which are given, of length 1 and with real largest elements."""
+    """The derivative is that of the eigenvectors as they are returned: of length 1 and with real largest elements."""
     a = (random_stack(rng, dtype, 4, 4) * 0.3 + np.diag([1.0, 2, 3, 4])).astype(numpy_dtype(name_of(dtype)))
     a[0, 3], a[3, 0] = 3, -3
     t = random_stack(rng, dtype, 4, 4)
@@ -228,7 +228,7 @@ def test_eigenvectors_keep_their_length_and_phase(dtype: mx.Dtype, rng: np.rando
 
 
 def test_derivatives_where_eigenvalues_are_equal() -> None:
-    """Eigenvalues and singular values have sums with derivatives there, factors have none."""
+    """There, sums of eigenvalues or singular values have derivatives, but factors have none."""
     eye = mx.eye(3, dtype=mx.float64)
     np.testing.assert_array_equal(np.array(mx.grad(lambda a: mx.linalg.eigvalsh(a).sum())(eye)), np.eye(3))
     np.testing.assert_allclose(np.array(mx.grad(lambda a: mx.linalg.norm(a, "nuc"))(eye)), np.eye(3))
@@ -238,7 +238,7 @@ def test_derivatives_where_eigenvalues_are_equal() -> None:
 
 @pytest.mark.parametrize("dtype", [mx.float64, mx.complex64], ids=name_of)
 def test_gradients_of_determinants_of_singular_matrices(dtype: mx.Dtype, rng: np.random.Generator) -> None:
-    """They are the cofactors, of which there are some where the rank is one less than full."""
+    """The gradients are the cofactors; they are not all zero if the rank is one less than full."""
     a = random_stack(rng, dtype, 4, 4, 4)
     a[1, 2] = a[1, 0] * 2
     a[2, :, 1] = 0
@@ -261,7 +261,7 @@ def test_the_gradient_of_a_symmetric_matrix_is_symmetric(rng: np.random.Generato
 
 
 def test_pseudoinverse_of_lower_rank(rng: np.random.Generator) -> None:
-    """Its derivative along a path on which the rank stays the same."""
+    """The derivative along a path on which the rank stays the same."""
     a, left, right = rng.normal(size=(5, 2)) @ rng.normal(size=(2, 4)), rng.normal(size=(5, 5)), rng.normal(size=(4, 4))
 
     def along(step: float) -> np.ndarray:
@@ -273,7 +273,7 @@ def test_pseudoinverse_of_lower_rank(rng: np.random.Generator) -> None:
 
 
 def test_many_right_sides_of_one_matrix_are_columns(rng: np.random.Generator) -> None:
-    """Also those that vmap brings: the matrix is factored once, and not repeated."""
+    """Also those that vmap adds: the matrix is factored once, and not repeated."""
     a, b = rng.normal(size=(4, 4)) + 4 * np.eye(4), rng.normal(size=(6, 4))
     found = mx.vmap(mx.linalg.solve, in_axes=(None, 0))(in_weft(a), in_weft(b))
     np.testing.assert_allclose(np.array(found), np.linalg.solve(a, b.T).T, atol=1e-12)
@@ -297,7 +297,8 @@ def test_dtypes_of_right_sides() -> None:
 
 
 def test_factors_from_elsewhere() -> None:
-    """A file can hold a node with any inputs: what does not fit is refused, and no pivot leads outside of a matrix."""
+    """A file may contain a node with any inputs: factors that do not fit are refused, and no pivot refers to a row
+    outside."""
     a, b, pivots = mx.eye(3), mx.ones((3, 2)), mx.array([7, 1, 4_000_000_000], mx.uint32)
     found = p.solve_factored(a, a, pivots, b, adjoint=False)
     np.testing.assert_array_equal(np.array(found), np.ones((3, 2)))
@@ -309,7 +310,7 @@ def test_factors_from_elsewhere() -> None:
 
 
 def test_too_large_for_lapack() -> None:
-    """Nothing is computed, or even in memory."""
+    """The error is raised before anything is computed or in memory."""
     for shape, function in (((40_000, 40_000), mx.linalg.svd), ((1, 1 << 26), mx.linalg.qr)):
         with pytest.raises(ValueError, match="too large for LAPACK"):
             function(mx.zeros(shape))
@@ -338,7 +339,7 @@ def test_wrong_arguments(call: Callable[[], Any], kind: type[Exception], message
 
 
 def test_half_precision_and_integers(mlx: Any) -> None:
-    """Determinants and most norms take them, and give what MLX gives."""
+    """Determinants and most norms accept them, and give the same as MLX."""
     for dtype in ("float16", "bfloat16", "int32", "bool_"):
         a, other = mx.eye(3, dtype=getattr(mx, dtype)), mlx.eye(3).astype(getattr(mlx, dtype))
         for function in ("det", "norm"):
@@ -348,7 +349,7 @@ def test_half_precision_and_integers(mlx: Any) -> None:
 
 
 def test_two_threads_at_once(rng: np.random.Generator) -> None:
-    """Each has scratch memory of its own."""
+    """Each thread has scratch memory of its own."""
     stacks = [definite(rng.normal(size=(40, 20, 20))) for _ in range(4)]
     found: dict[int, list[np.ndarray]] = {}
 
@@ -374,7 +375,7 @@ def test_cross_products_along_every_axis(left: Any, right: Any, axis: int, mlx: 
 
 
 def test_files_of_functions_for_every_shape(tmp_path: Path, rng: np.random.Generator) -> None:
-    """All that is worked out from extents has a name in files, in derivatives too."""
+    """Parameters that are computed from extents have names in files, also in derivatives."""
 
     def function(a: mx.array) -> list[mx.array]:
         gradient = mx.grad(lambda a: mx.linalg.pinv(a).sum() + mx.linalg.lu(a)[1].sum() + mx.linalg.svd(a)[1].sum())

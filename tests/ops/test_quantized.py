@@ -16,7 +16,7 @@ FORMATS = [*[(*one, "affine") for one in AFFINE], (4, 32, "mxfp4"), (8, 32, "mxf
 
 
 def matrix(rng: np.random.Generator) -> np.ndarray:
-    """Rows of all sizes; one of zeros, one of equal numbers, some of one sign."""
+    """Rows of all magnitudes; one of zeros, one of equal numbers, some of one sign."""
     x = rng.normal(size=(9, 256)) * np.exp2(rng.integers(-8, 8, (9, 1)))
     x[0], x[1], x[2], x[3] = 0, 3, abs(x[2]), -abs(x[3])
     return x.astype(np.float32)
@@ -24,7 +24,7 @@ def matrix(rng: np.random.Generator) -> np.ndarray:
 
 @pytest.mark.parametrize(("bits", "group_size", "mode"), FORMATS)
 def test_the_bits_are_those_of_mlx(mlx: Any, rng: np.random.Generator, bits: int, group_size: int, mode: str) -> None:
-    """Files are exchanged."""
+    """MLX and Weft exchange files."""
     x = matrix(rng)
     ours, theirs = (X.quantize(X.array(x), group_size, bits, mode) for X in (mx, mlx))
     for mine, other in zip(ours, theirs, strict=True):
@@ -58,7 +58,7 @@ def test_nan_stays_nan(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
 def test_the_range_is_not_left(mode: str) -> None:
-    """Powers of two are scales that let no number overflow, and infinity becomes the largest number."""
+    """Scales that are powers of two let no number overflow, and infinity becomes the largest number."""
     x = mx.array([[3e38, -1e-38, 1.0, mx.inf] * 8])
     back = to_numpy(mx.dequantize(*mx.quantize(x, mode=mode), mode=mode, dtype=mx.float64))
     assert np.isfinite(back).all()
@@ -85,11 +85,11 @@ PRODUCTS = [
     for rows in (1, 2, 3, 8, 9, 70)
     for transpose in (True, False)
 ]
-"""Few, several and many rows, which are multiplied in different ways."""
+"""Few, several and many rows, for which there are different kinds of kernels."""
 
 
 def test_products_are_those_of_the_numbers_bit_for_bit(cases: Cases, rng: np.random.Generator) -> None:
-    """In whatever way they are computed; 170 columns and 640 terms leave a rest everywhere."""
+    """In every kind of kernel; 170 columns and 640 terms are multiples of no block."""
     for (bits, group_size, mode), name, rows, transpose in cases.some(4, PRODUCTS):
         dtype = getattr(mx, name)
         wide = mx.float64 if name == "float64" else mx.float32
@@ -104,7 +104,7 @@ def test_products_are_those_of_the_numbers_bit_for_bit(cases: Cases, rng: np.ran
 
 @pytest.mark.parametrize(("bits", "mode"), [(4, "affine"), (8, "affine"), (4, "mxfp4"), (8, "mxfp8")])
 def test_single_rows_times_matrices_of_all_lengths(rng: np.random.Generator, bits: int, mode: str) -> None:
-    """The words of a row are read in spans, of which the last one may overlap that before it."""
+    """The words of a row are read in spans; the last span may overlap the one before."""
     form: Any = {"group_size": 32, "bits": bits, "mode": mode}
     for columns, inner in ((1, 32), (17, 96), (65, 128), (64, 160), (130, 416), (31, 1056), (3, 2080)):
         for name in ("float32", "float64"):
@@ -118,7 +118,8 @@ def test_single_rows_times_matrices_of_all_lengths(rng: np.random.Generator, bit
 
 
 def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator) -> None:
-    """Indices count from the end, or stand for the nearest matrix; vmap over all of it is a loop."""
+    """Negative indices count from the end, others outside mean the nearest matrix; vmap over all arguments is a
+    loop."""
     parts: Any = mx.quantize(mx.array(rng.normal(size=(2, 3, 40, 64)).astype(np.float32)), 32)
     x = mx.array(rng.normal(size=(4, 2, 64)).astype(np.float32))
     index = mx.array([[1, -1, 7, -9], [0, 2, 2, 1]])

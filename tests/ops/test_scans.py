@@ -111,7 +111,7 @@ def test_vmap(name: str) -> None:
 
 
 def derivative_of_product(x: Sequence[float], order: int) -> np.ndarray:
-    """All derivatives of an order: the products of the factors that are left, where none is taken twice."""
+    """All derivatives of an order: the products of the remaining factors; 0 for a factor that is taken twice."""
     found = np.zeros((len(x),) * order)
     for chosen in permutations(range(len(x)), order):
         found[chosen] = np.prod([one for index, one in enumerate(x) if index not in chosen])
@@ -278,7 +278,7 @@ TIES = [1.0, 3.0, 3.0, 2.0]
 def test_gradients_at_ties_zeros_and_infinities(
     name: str, x: list[float], manner: dict[str, bool], expected: list[float]
 ) -> None:
-    """Of equal elements the last one is the extreme, as in MLX; zeros divide nothing."""
+    """Among equal elements the last one is the extreme, as in MLX; nothing is divided by a zero."""
     weights = mx.array([1.0, 10.0, 100.0, 1000.0])
 
     _, (gradient,) = mx.vjp(partial(getattr(mx, name), **manner), [mx.array(x)], [weights])

@@ -1,4 +1,5 @@
-"""Matrices that generated code computes: accuracy, and bits that depend neither on the stack nor on what is beside."""
+"""Matrices that generated code computes: accuracy, and bits that depend neither on the stack nor on neighbours in
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.sampling import Cases
 
 DTYPES = ("float32", "float64")
 ROWS = (1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33)
-"""The largest small matrices have 32 rows; larger ones are left to LAPACK."""
+"""Small matrices have at most 32 rows; larger ones are computed by LAPACK."""
 
 
 def in_weft(x: np.ndarray) -> mx.array:
@@ -74,7 +75,7 @@ def test_a_matrix_alone_has_the_bits_that_it_has_in_a_stack(name: str, cases: Ca
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_neighbours_do_not_disturb_each_other(name: str, cases: Cases, rng: np.random.Generator) -> None:
-    """Matrices that are singular, infinite or NaN in the lanes beside."""
+    """Other lanes of the vector have matrices that are singular, infinite or NaN."""
     for rows, dtype in cases.some(2, list(itertools.product(ROWS[1:-1], DTYPES))):
         a = random_stack(rng, 20, rows, dtype)
         wrong = a.copy()
@@ -107,7 +108,7 @@ def test_residuals_are_those_of_rounding(dtype: str, cases: Cases, rng: np.rando
 
 
 def test_the_first_of_the_largest_elements_is_the_pivot(rng: np.random.Generator) -> None:
-    """Of whole numbers many have the same size."""
+    """Among whole numbers, many have the same size."""
     for rows, columns in ((4, 4), (3, 7), (7, 3), (32, 32), (1, 5), (20, 32)):
         a = rng.integers(-2, 3, (20, rows, columns)).astype(np.float64)
         factors, pivots = several(mx.linalg.lu_factor(in_weft(a)))
@@ -120,7 +121,7 @@ def test_the_first_of_the_largest_elements_is_the_pivot(rng: np.random.Generator
 
 
 def test_orthonormal_columns(cases: Cases, rng: np.random.Generator) -> None:
-    """Also of columns that are zero, tiny, huge or multiples of others."""
+    """Also for columns that are zero, tiny, huge or multiples of others."""
     for dtype, rows, columns in cases.some(4, list(itertools.product(DTYPES, (1, 3, 16, 32), (1, 2, 17, 32)))):
         a = rng.normal(size=(20, rows, columns)).astype(dtype)
         a[3], a[4, :, 0], a[5, :, -1] = 0, 0, a[5, :, 0]

@@ -1,4 +1,4 @@
-"""Sorting, selecting and searching beyond the operation table: every way to compute it, and every kind of numbers."""
+"""Sorting, selecting and searching beyond the operation table: every way to compute them, and every kind of numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = [1, MANY_ROWS - 1, MANY_ROWS, FEW_ROWS + 1]
 
 
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Any bits."""
+    """Numbers with random bits."""
     if dtype == np.bool_:
         return rng.random(shape) < 0.5
     return np.frombuffer(rng.bytes(int(np.prod(shape)) * dtype.itemsize), dtype).reshape(shape)
@@ -62,7 +62,7 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...], np.dtype], np.n
 
 
 def order(x: np.ndarray) -> np.ndarray:
-    """The indices that put rows in order."""
+    """The indices that sort the rows."""
     return np.argsort(numbers(x), axis=-1, kind="stable")
 
 
@@ -72,7 +72,7 @@ def numbers(x: np.ndarray) -> np.ndarray:
 
 
 def array_of(x: np.ndarray, name: str) -> mx.array:
-    """An array of the same bits; conversion might change those of NaN."""
+    """An array with the same bits; a conversion might change those of NaN."""
     if name != "bfloat16":
         return mx.array(np.ascontiguousarray(x), dtype=getattr(mx, name))
     wide = x.view(np.uint16).astype(np.uint32) << 16
@@ -90,10 +90,10 @@ def image(x: mx.array) -> bytes:
 
 
 def check(x: mx.array, places: np.ndarray, start: int, count: int) -> None:
-    """Every bit of a part of the sorted rows and of the indices, given those of the whole rows."""
+    """Compare every bit of a part of the sorted rows and of the indices with those of whole sorted rows."""
     wanted = places[..., start : start + count]
     np.testing.assert_array_equal(np.array(p.argsort(x, start=start, count=count)), wanted)
-    # By NumPy, for a gather of half precision may change the bits of NaN: ARM64 does it when it converts them.
+    # With NumPy: a gather in half precision may change the bits of NaN, as ARM64 does in conversions.
     elements = np.take_along_axis(memory(x), wanted, -1)
     assert image(p.sort(x, start=start, count=count)) == elements.tobytes()
 
@@ -104,7 +104,7 @@ GRID = [shape for shape in product(ROWS, LENGTHS) if shape[0] * shape[1] <= 20 *
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_bit(dtype: str, kind: str, cases: Cases, rng: np.random.Generator) -> None:
-    """Also which of equal elements comes first, and the bits of every NaN."""
+    """Which of equal elements comes first, and the bits of every NaN, are compared too."""
     for shape in cases.some(1, GRID):
         x = KINDS[kind](rng, shape, numpy_dtype(dtype))
         extent = shape[1]
@@ -116,7 +116,7 @@ def test_every_bit(dtype: str, kind: str, cases: Cases, rng: np.random.Generator
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "complex64"])
 def test_a_sample_that_misleads(dtype: str, rng: np.random.Generator) -> None:
-    """The elements from which it is concluded where the others go are smaller than all of them."""
+    """The sample that the bounds of parts are estimated from is smaller than all other elements."""
     x = drawn(rng, (1, LONG + SMALLEST_BLOCK + 5), numpy_dtype(dtype)).copy()
     sample = np.arange(SAMPLE) * x.shape[1] // SAMPLE
     x[0, sample] = np.sort(x)[0, 0]
@@ -125,7 +125,7 @@ def test_a_sample_that_misleads(dtype: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("length", [LENGTH for LENGTH in LENGTHS if LENGTH > 1])
 def test_each_length(length: int, rng: np.random.Generator) -> None:
-    """The gate looks at each switch from one way of sorting to another, in one dtype."""
+    """The gate takes lengths around each switch from one way of sorting to another, in one dtype."""
     for rows in ROWS[: 4 if length <= 1000 else 1]:
         x = special(rng, (rows, length), np.dtype(np.float32))
         x = np.where(rng.random(x.shape) < 0.5, x, rng.normal(size=x.shape).astype(np.float32))
@@ -191,7 +191,7 @@ def test_like_numpy(data: st.DataObject) -> None:
 
 
 def check_partition(x: mx.array, ordered: mx.array, kth: int, axis: int) -> None:
-    """Both sides have their elements, and the one between is where it belongs."""
+    """Both sides have the right elements, and so has the place between them."""
     kth %= x.shape[axis]
     found = mx.partition(x, kth, axis=axis)
     places = mx.argpartition(x, kth, axis=axis)
@@ -204,7 +204,8 @@ def check_partition(x: mx.array, ordered: mx.array, kth: int, axis: int) -> None
 
 @pytest.mark.parametrize("dtype", EVERY)
 def test_partition_keeps_order(dtype: str, cases: Cases, rng: np.random.Generator) -> None:
-    """In rows that are not sorted whole, elements on each side stay as they were, so every target gives the same."""
+    """In rows that are not sorted as a whole, elements on each side keep their order, so every target gives the
+    same."""
     shapes = [(1, MIDDLE + 1), (3, 1000), (2, PARTED_BLOCK + LONG), (FEW_ROWS, LONG)]
     for rows, extent in cases.some(2, shapes):
         x = KINDS["special" if rng.random() < 0.5 else "any bits"](rng, (rows, extent), numpy_dtype(dtype))
@@ -250,7 +251,7 @@ def test_threads_do_not_change_bits() -> None:
 
 
 def test_gradients_at_equal_elements() -> None:
-    """The cotangent of a result goes to the element that it is."""
+    """The cotangent of a result goes to the element that it was copied from."""
     x = mx.array([2.0, 1.0, 2.0, 1.0])
     weights = mx.array([1.0, 10.0, 100.0, 1000.0])
     assert mx.grad(lambda x: mx.sum(mx.sort(x) * weights))(x).tolist() == [100.0, 1.0, 1000.0, 10.0]

@@ -1,4 +1,4 @@
-"""Special values where no oracle says the same as the specification, one by one."""
+"""Special values for which no oracle agrees with the specification, one by one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_softmax_does_not_overflow() -> None:
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
 def test_softmax_of_halves_is_rounded_once(dtype: mx.Dtype) -> None:
-    """The sum of 100,000 powers is larger than any number of float16."""
+    """The sum of 100,000 exponentials is larger than any number of float16."""
     x = mx.zeros((2, 100_000), dtype)
     np.testing.assert_array_equal(np.array(mx.softmax(x, axis=-1)[0, 0].astype(mx.float32)), _half(1e-5, dtype))
     cotangent = mx.zeros_like(x).at[:, 0].add(1)
@@ -117,7 +117,7 @@ def test_stop_gradient_is_constant_in_every_order() -> None:
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_derivative_of_a_tie_is_that_of_the_second_operand(name: str) -> None:
-    """As in MLX, forwards and backwards; and where a number is NaN, neither operand has one."""
+    """As in MLX, forwards and backwards; if a number is NaN, both derivatives are zero."""
     function = getattr(mx, name)
     x, y = mx.array([2.0, math.nan, 2.0]), mx.array([2.0, 2.0, math.nan])
     _, (left, right) = mx.vjp(function, [x, y], [mx.ones(3)])

@@ -36,7 +36,7 @@ def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
 
 @pytest.mark.parametrize("row", checked("value", ROWS))
 def test_value(row: Row, cases: Cases, seed: int) -> None:
-    """In the row's first dtype and one of each of some kinds."""
+    """In the row's first dtype and in one of each of some kinds."""
     kinds = [found for kind in KINDS if (found := [dtype for dtype in kind if dtype in row.dtypes])]
     for dtype in cases.one_of_each(row.dtypes[0], cases.some(2, kinds)):
         check_value(row, dtype, seed)
@@ -79,11 +79,11 @@ LAYOUTS: dict[str, Callable[[np.ndarray], mx.array]] = {
     "reversed": lambda x: to_array(np.array(x[::-1], order="C"))[::-1],
     "inside": lambda x: to_array(np.pad(x, 1, mode="wrap"))[tuple(slice(1, -1) for _ in range(x.ndim))],
 }
-"""The same numbers as views of other memory."""
+"""Ways to have the same numbers as a view of other memory."""
 
 
 def layouts(x: np.ndarray) -> list[str]:
-    """Those in which an argument can be."""
+    """The layouts that an argument can have."""
     if not x.ndim:
         return ["transposed"]
     return [name for name in LAYOUTS if x.size or name != "inside"]
@@ -103,7 +103,7 @@ def test_layout_of_the_arguments_does_not_matter(row: Row, cases: Cases, seed: i
         arrays[position] = view
         for got, want in zip(results(row, arrays), wanted, strict=True):
             if row.dtypes[0] == "complex64" and from_library(row, "complex64"):
-                # The library may sum in another order for another layout.
+                # The library may add up in another order for another layout.
                 np.testing.assert_allclose(to_numpy(got), want, rtol=1e-5, atol=1e-6)
             else:
                 assert bits(to_numpy(got)) == bits(want)
@@ -113,11 +113,11 @@ GENERATED_LINALG = (
     *("cholesky", "cholesky_inv", "det", "inv", "lu", "lu_factor", "qr", "slogdet", "solve"),
     *("solve_triangular", "tri_inv"),
 )
-"""Functions of `mx.linalg` that are generated for small real matrices, such as those of the table."""
+"""Functions of `mx.linalg` that have generated code for small real matrices, such as those of the table."""
 
 
 def from_library(row: Row, dtype: str) -> bool:
-    """Whether LAPACK computes a row, or a part of it: its bits depend on the processor."""
+    """Whether LAPACK computes a row, or a part of it; then its bits depend on the processor."""
     module, _, name = row.name.rpartition(".")
     if module != "linalg" or name == "cross":
         return False
@@ -156,7 +156,7 @@ def test_empty_and_zero_dimensional_arguments(row: Row, shape: tuple[int, ...], 
 
 @pytest.mark.parametrize("row", _free_shapes(OTHERS))
 def test_arguments_with_an_empty_axis(row: Row, seed: int) -> None:
-    """Wherever the oracle has a result, there is one."""
+    """Where the oracle has a result, Weft has the same."""
     tried = 0
     for shape in ((0, 3, 4), (2, 0, 4), (2, 3, 0)):
         if _works_for(row, shape, row.dtypes[0]):

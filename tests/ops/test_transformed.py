@@ -21,7 +21,8 @@ WITH_ARGUMENTS = [row for row in ROWS if row.domains]
 
 
 def mapped_axes(arguments: Sequence[np.ndarray]) -> list[tuple[int | None, ...]]:
-    """Every axis of each argument alone, then the first, last and a mixture of axes of all together."""
+    """Every axis of each argument alone; then the first axes, the last axes, and a mixture, of all arguments
+    together."""
     count = len(arguments)
     alone: list[tuple[int | None, ...]] = [
         tuple(axis if n == position else None for n in range(count))
@@ -57,7 +58,7 @@ def test_vmap_is_a_loop(row: Row, cases: Cases, seed: int) -> None:
 def assert_same(got: np.ndarray, want: np.ndarray, where: str) -> None:
     assert (got.shape, got.dtype) == (want.shape, want.dtype), where
     if is_inexact(got):
-        # Library routines may sum in another order when there are more rows.
+        # Library routines may add up in another order if there are more rows.
         wide = np.complex64 if got.dtype.kind == "c" else np.float32
         np.testing.assert_allclose(got.astype(wide), want.astype(wide), rtol=1e-5, atol=1e-5, err_msg=where)
     else:

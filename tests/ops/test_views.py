@@ -1,4 +1,4 @@
-"""Memory read with other strides and as another dtype: the right elements, and none outside of the array."""
+"""Memory read with other strides and as another dtype: views have the right elements, and none outside of the array."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_as_strided_reads_what_it_says_or_refuses(
 def test_memory_that_is_read_twice_is_not_overwritten(
     shape: tuple[int, ...], strides: tuple[int, ...], offset: int
 ) -> None:
-    """The result is as large as the argument, which ends."""
+    """The result is as large as the argument, which is not used afterwards."""
 
     def function(x: mx.array) -> mx.array:
         return mx.as_strided(x, shape, strides, offset) + 1
@@ -119,7 +119,7 @@ def test_arguments_of_as_strided() -> None:
 
 
 def test_every_pair_of_dtypes(cases: Cases, rng: np.random.Generator) -> None:
-    """The bytes are the same, in small numbers, which are no NaN in any dtype."""
+    """The bytes stay the same; they are those of small numbers, which are not NaN in any dtype."""
     for source, target in cases.some(20, [(source, target) for source in EVERY for target in EVERY]):
         data = rng.integers(0, 2, (2, 3, 16), dtype=np.uint8)
         values, kind = data.view(numpy_dtype(source)), numpy_dtype(target)

@@ -1,6 +1,6 @@
-"""Runs docs/architecture.md: its Python blocks print what stands there, and what it names exists.
+"""Runs docs/architecture.md: its Python blocks print the text that follows them, and the names on the page exist.
 
-The page counts plans and kernels, so it runs in a process of its own, which has made none yet.
+The page counts plans and kernels, so it runs in a process of its own, which has made none before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ PACKAGE = ROOT / "src" / "weft"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 REGISTER = re.compile(r"%(?:v|slot|i|next|head|body|done|then)\d+")
 
-# Reads pairs of line and code, writes what each printed and, once there is one, the name `text`: the LLVM IR.
+# Reads pairs of a line number and code; writes what each block printed and, as soon as there is one, the name `text`:
+# LLVM IR.
 RUNNER = """
 import contextlib, io, json, sys
 names, results = {"__name__": "architecture"}, []
@@ -38,7 +39,7 @@ BLOCKS = read_blocks(PAGE)
 
 @pytest.fixture(scope="module")
 def results() -> list[tuple[str, str]]:
-    """What each block printed, and the LLVM IR that was there after it."""
+    """For each block, the text that it printed, and the LLVM IR that existed after it."""
     finished = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUNNER],
         input=json.dumps([(block.line, block.code) for block in BLOCKS]),
@@ -72,7 +73,7 @@ def test_every_text_block_belongs_to_a_python_block():
 
 
 def rooms() -> list[str]:
-    """The rooms of the table, from the ground up."""
+    """The rooms of the table, from the lowest one up."""
     table = re.search(r"^\| room \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     assert table is not None
     first_cells = [row.split("|")[1] for row in table[0].splitlines()[2:] if row]

@@ -1,4 +1,4 @@
-"""Libraries that are written against the Python array API standard take arrays of Weft and give them back."""
+"""Libraries that use the Python array API standard accept arrays of Weft and return arrays of Weft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks do for Weft what they say, on sizes that take no time."""
+"""The benchmarks compute with Weft what they claim to compute, at sizes that take no time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gelu(x):
 
 
 def layer_norm(x):
-    """With the scale and shift that the peers use."""
+    """A layer norm with the scale and shift that the other frameworks use."""
     return normal(x) * floats(x.shape[-1], seed=1) + floats(x.shape[-1], seed=2)
 
 
@@ -123,7 +123,7 @@ def test_distances_of_all_pairs(weft_peer):
 
 
 def test_quantized_products(weft_peer):
-    """Codes of eight bits lose little."""
+    """Codes of eight bits lose little precision."""
     x, w = floats(2, 64), floats(64, 64, seed=1)
     found = np.array(weft_peer.quantized_product(2, 64, "affine", 8)())
     np.testing.assert_allclose(found, x @ w.T, rtol=0.05, atol=2)
@@ -137,7 +137,7 @@ def test_experts(weft_peer):
 
 @pytest.mark.parametrize("function", ["cholesky", "solve", "inv", "qr", "eigh", "svd"])
 def test_linear_algebra(weft_peer, function):
-    """What NumPy finds, up to the signs of vectors."""
+    """The results are NumPy's, except for the signs of vectors."""
     for shape in ((5, 5), (3, 4, 4)):
         found = weft_peer.linear_algebra(function, shape)()
         arguments = (matrices(*shape), right_sides(*shape))[: 2 if function == "solve" else 1]
@@ -179,7 +179,7 @@ def test_the_training_step_learns(weft_peer):
 
 
 def scores_of_gpt(sizes: gpt.Sizes, tokens):
-    """The scores of what follows each token at the initial values, in NumPy."""
+    """The scores for the token after each token, with the initial values, in NumPy."""
     values = gpt.initial_values(sizes)
 
     def linear(layer, x):
@@ -201,7 +201,7 @@ def scores_of_gpt(sizes: gpt.Sizes, tokens):
 
 
 def mean_loss_of_gpt(sizes: gpt.Sizes) -> float:
-    """The loss at the initial values."""
+    """The loss with the initial values."""
     tokens, following = gpt.windows(sizes)
     likely = softmax(scores_of_gpt(sizes, tokens))
     return -np.log(np.take_along_axis(likely, following[..., None], -1)).mean()

@@ -1,4 +1,4 @@
-"""Machine code that one process leaves on disk for the next, each in a process of its own."""
+"""Machine code that one process leaves on disk for another one; each test starts several processes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ print(json.dumps({
     "llvm": "llvmlite.binding" in sys.modules,
 }))
 """
-# Enough for tests of where code is cached, and whether: a kernel and the pool.
+# Results that generate a kernel and use the pool: enough for tests of where code is cached, and whether.
 ONE_KERNEL = "mx.sum(x, axis=0)"
-# Of every kind of generated function: kernels with and without reductions, the pool, products.
+# Results that generate every kind of function: kernels with and without reductions, the pool, products.
 EVERY_KIND = f"{ONE_KERNEL}, mx.softmax(x, axis=-1), mx.power(x, 2.5), x @ x.T, z @ z.T"
 PACKAGE = Path(weft.__file__).parent
 
@@ -69,7 +69,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def run(base: Path, prelude: str = "", results: str = ONE_KERNEL, **variables: str) -> dict[str, Any]:
-    """The results of the work, how many kernels were generated for it, and whether LLVM was loaded."""
+    """The results of a process, how many kernels it generated for them, and whether it loaded LLVM."""
     return finish(start(base, prelude, results, **variables))
 
 
@@ -91,7 +91,7 @@ def every_expected() -> list[str]:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, every_expected: list[str]) -> Path:
-    """A cache that functions of every kind have filled; tests change copies of it."""
+    """A cache with functions of every kind, made by a process; tests change copies of it."""
     base = tmp_path_factory.mktemp("filled")
     first = run(base, results=EVERY_KIND)
     assert first["results"] == every_expected

@@ -76,7 +76,7 @@ print(json.dumps({"results": found, "planned": len(planned)}))
 
 
 def run(base: Path, asked: str, prelude: str = "", **variables: str) -> dict[str, Any]:
-    """The bits of results, and how many large programs were planned for them."""
+    """The bits of the results of a process, and how many large programs it planned for them."""
     fixed = {"WEFT_CACHE_DIR": str(base), "WEFT_DISK_CACHE": "", "WEFT_CHECKS": "", "WEFT_NUM_THREADS": "2"}
     program = WORK.replace("PRELUDE", prelude).replace("ASKED", repr(asked.split()))
     finished = subprocess.run(
@@ -94,7 +94,7 @@ def run(base: Path, asked: str, prelude: str = "", **variables: str) -> dict[str
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A cache that a process has filled, and what it found."""
+    """A cache that a process has filled, and the results of that process."""
     base = tmp_path_factory.mktemp("plans")
     first = run(base, "training attention")
     assert first["planned"] > 1
@@ -117,8 +117,8 @@ def test_a_second_process_plans_no_large_program(filled: tuple[Path, dict[str, A
 
 
 def test_where_they_are_planned_again(copy: Path, filled: tuple[Path, dict[str, Any]]) -> None:
-    """With the same results: where numbers of threads, files of the planner or limits are others, with checks of plans,
-    or without a cache."""
+    """Results are the same. Plans are made again if the number of threads, files of the planner or limits differ, with
+    checks of plans, and without a cache."""
     _, results = filled
     changes: list[tuple[str, dict[str, str]]] = [
         ("", {"WEFT_NUM_THREADS": "1"}),
@@ -143,7 +143,7 @@ def test_code_that_is_gone_is_made_again(copy: Path, filled: tuple[Path, dict[st
 
 
 def test_what_refers_to_memory_is_not_cached(tmp_path: Path) -> None:
-    """The steps of transforms have the addresses of tables."""
+    """The steps of transforms contain the addresses of tables."""
     first, second = [run(tmp_path, "transforms") for _ in range(2)]
     assert first["planned"] == second["planned"] > 0
     assert first["results"] == second["results"]
@@ -171,7 +171,7 @@ def planned_key(result: mx.array) -> bytes | None:
 
 
 def test_keys() -> None:
-    """They differ where plans do, and only there."""
+    """Two keys differ if and only if the plans do."""
     x = mx.ones((4, 6))
     mx.eval(x)
     results = [

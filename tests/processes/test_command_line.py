@@ -1,4 +1,4 @@
-"""`python -m weft` and the demo behind it."""
+"""`python -m weft`, and the demo that it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The folder of checked files: what is damaged, foreign or impossible is a miss, and never an error."""
+"""The folder of checked files: files that are damaged, from elsewhere or impossible count as missing, and raise no
+error."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def cache(tmp_path: Path) -> DiskCache:
 
 @pytest.fixture
 def entry(cache: DiskCache) -> Path:
-    """A good entry in the cache."""
+    """A valid entry in the cache."""
     cache.put(KEY, PAYLOAD)
     return Path(cache.folder, KEY.hex())
 
@@ -43,7 +44,7 @@ def names(cache: DiskCache) -> list[str]:
 
 
 def is_dropped_and_made_again(cache: DiskCache) -> bool:
-    """Whether an entry is a miss now and gone from the folder, and can be written anew."""
+    """Whether an entry counts as missing now, is no longer in the folder, and can be written again."""
     missed = cache.get(KEY) is None and names(cache) == []
     cache.put(KEY, PAYLOAD)
     return missed and cache.get(KEY) == PAYLOAD
@@ -103,7 +104,7 @@ def test_a_good_entry_under_another_key_is_dropped(cache, entry):
 
 
 def test_an_entry_of_absurd_size_is_dropped_unread(cache, entry):
-    os.truncate(entry, 1 << 40)  # sparse
+    os.truncate(entry, 1 << 40)  # a sparse file
     assert is_dropped_and_made_again(cache)
 
 
@@ -242,7 +243,7 @@ def test_a_read_only_folder_is_still_read(cache, entry, monkeypatch):
     def fail(*arguments, **keywords):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    os.utime(entry, (0, 0))  # so old that a hit would be noted
+    os.utime(entry, (0, 0))  # old enough for a hit to update the time
     monkeypatch.setattr(os, "open", open_)
     monkeypatch.setattr(os, "utime", fail)
     monkeypatch.setattr(os, "unlink", fail)
@@ -381,7 +382,7 @@ def test_without_a_name_it_is_in_the_folder_for_caches(base, tmp_path, monkeypat
 def test_without_a_home_there_is_none(base, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does for a user without an entry
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without an entry
     assert not refused().strange
 
 

@@ -1,6 +1,6 @@
-"""The documentation is whole: every public name is described, has an example and a place, and every block runs.
+"""The documentation is complete: every public name is described, has an example and a place, and every block runs.
 
-`make docs` makes a site of the same pages and docstrings; nothing here needs Sphinx. What does is in `test_site`.
+`make docs` makes a site of the same pages and docstrings. Tests that need Sphinx are in `test_site`.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def test_every_function_class_and_method_has_a_docstring_with_an_example() -> No
 
 
 def left_out_by_doctest() -> list[str]:
-    """Methods with examples whose class says that it is from another module than its functions: pytest runs examples in
-    the module that an object gives as its own, and those of a method in the module of its class."""
+    """Methods with examples whose class is in another module than their functions. Pytest runs examples in the module
+    that an object names as its own, and the examples of a method in the module of its class."""
     modules = {full: getattr(function_of(value), "__module__", "") for full, value in OBJECTS.items()}
     found = {docstring(full) for full in OBJECTS if full in places()}
     found |= {docstring(full) for full in modules if modules[full] == modules.get(full.rpartition(".")[0])}
@@ -113,10 +113,10 @@ def test_an_example_that_doctest_leaves_out(full: str) -> None:
 
 
 def undescribed(full: str) -> list[str]:
-    """Parameters of which the docstring says nothing: neither below `Args:` nor as code in the text.
+    """Parameters that the docstring does not describe, neither below `Args:` nor as code in the text.
 
-    It need not speak of the stream, nor of the array or the only argument that the function is about. It may say that
-    the arguments are those of another function.
+    It need not describe the stream, nor an array that the function is about, nor an only argument. It may say that the
+    arguments are those of another function.
     """
     text = docstring(full).partition(">>>")[0]
     names = list(inspect.signature(function_of(OBJECTS[full]) or OBJECTS[full]).parameters)
@@ -136,7 +136,7 @@ def test_every_parameter_is_described() -> None:
 
 
 def test_names_in_docstrings_exist() -> None:
-    """A name in single backquotes is a link to something public; code stands in double ones."""
+    """A name in single backquotes is a link to something public; double backquotes are for code."""
     unknown = []
     for full in OBJECTS:
         space, _, last = full.rpartition(".")

@@ -22,7 +22,7 @@ STAGE = re.compile(r"^\[weft (\w+)\]$", re.MULTILINE)
 
 
 def dumped(stages: str, **environment: str) -> tuple[str, str]:
-    """What the program prints with these stages, and what it writes to stderr."""
+    """The output of the program with these stages, and what it writes to stderr."""
     finished = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
@@ -37,7 +37,7 @@ def dumped(stages: str, **environment: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> str:
-    """What the program prints if no stage is asked for."""
+    """The output of the program if no stage is written."""
     out, err = dumped("")
     assert err == ""
     return out
@@ -63,7 +63,7 @@ def test_all_stages(undisturbed: str) -> None:
 
 
 def test_one_stage(cases: Cases) -> None:
-    """A second call with other numbers makes nothing new."""
+    """A second call, with other numbers, writes nothing."""
     for stage in cases.some(1, ["graph", "plan", "kernel"]):
         assert STAGE.findall(dumped(f" {stage} ,")[1]) == [stage]
 

@@ -1,4 +1,4 @@
-"""The order of a contraction does not depend on the process."""
+"""The order of a contraction is the same in all processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ print(mx.einsum_path({SUBSCRIPTS!r}, *[mx.zeros((2, 2))] * 16)[0])
 
 
 def test_another_process_finds_the_same_order() -> None:
-    """Python walks through a set of letters in another order in each process."""
+    """Python iterates over a set of letters in another order in each process."""
     path, _ = mx.einsum_path(SUBSCRIPTS, *[mx.zeros((2, 2))] * 16)
     assert run_python(PROGRAM, PYTHONHASHSEED="1").strip() == str(path)

@@ -1,4 +1,4 @@
-"""The examples, in their short form, each in an interpreter of its own; and that they go on where they were stopped."""
+"""The examples, in their short form, each in an interpreter of its own; examples that were stopped continue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str, folder: Path, *arguments: str) -> str:
-    """What an example prints in its short form."""
+    """The output of an example in its short form."""
     finished = subprocess.run(
         [sys.executable, str(EXAMPLES / name), "--short", "--folder", str(folder), *arguments],
         capture_output=True,
@@ -30,7 +30,7 @@ def run(name: str, folder: Path, *arguments: str) -> str:
 
 
 class Example(NamedTuple):
-    """A file, how to have it stop early, and what it saves."""
+    """An example file, the arguments that stop it early, and the file that it saves."""
 
     file: str
     stopped_early: tuple[str, ...]
@@ -63,7 +63,7 @@ def test_an_example(cases: Cases, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES_THAT_SAVE, ids=lambda example: example.file)
 def test_an_example_that_was_stopped(example: Example, tmp_path: Path) -> None:
-    """It gives the same bits as one that was not."""
+    """After it continues, it gives the same bits as an example that was not stopped."""
     run(example.file, tmp_path / "in two parts", *example.stopped_early)
     run(example.file, tmp_path / "in two parts")
     run(example.file, tmp_path / "at once")
@@ -74,5 +74,5 @@ def test_an_example_that_was_stopped(example: Example, tmp_path: Path) -> None:
 
 
 def test_all_examples_are_run() -> None:
-    imported = {"writer.py"}  # by two of the others
+    imported = {"writer.py"}  # two of the others import it
     assert {path.name for path in EXAMPLES.glob("*.py")} == {example.file for example in EXAMPLES_THAT_SAVE} | imported

@@ -1,5 +1,5 @@
-"""A signal handler before any line of an evaluation: one that evaluates as well gets the right values or is refused,
-and one that raises loses nothing."""
+"""A signal handler before any line of an evaluation: if it evaluates as well, it gets the right values or an error; if
+it raises an error, nothing is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from weft.runtime.streams import Event
 
 WEFT = os.path.dirname(weft.__file__)
 ALLOCATOR = memory.__file__
-"""Its statements stand so that no handler comes between some of them."""
+"""The file in which no handler can run between certain statements."""
 
 
 WITH_THREADING = (WEFT, threading.__file__)
@@ -40,9 +40,9 @@ class Stopped(BaseException):
 def lines_of(
     call: Callable[[], Any], handle: Callable[[], Any], number: int = -1, files: tuple[str, ...] = (WEFT,)
 ) -> int:
-    """Make a call, with a handler before the line of Weft that it comes to after ``number`` others; the number of
-    lines. It is left out where Python runs no handler: in front of ``try:``, and where a `with` block ends, before
-    ``__exit__`` is called."""
+    """Make a call, with a handler before the line of Weft that comes after ``number`` others. Returns the number of
+    lines. There is no handler where Python runs none: before ``try:``, and at the end of a `with` block before
+    ``__exit__``."""
     count = 0
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -72,17 +72,17 @@ def lines_of(
 
 
 class Case(NamedTuple):
-    """Something to interrupt: a call, and what reads what it computes, with all the values that this may have."""
+    """A call to interrupt, and a function that reads its result, with all values that the result may have."""
 
     call: Callable[[], Any]
     read: Callable[[], Any]
     before: list[list[float]]
     after: list[list[float]]
-    """Of these, what may be read once the call was made."""
+    """Those of the values that may be read after the call."""
 
 
 def eager() -> Case:
-    """Two results, one of them in the memory of what they are made of."""
+    """Two results, one of them in the memory of their input."""
     x = mx.arange(64, dtype=mx.float32) * 1
     mx.eval(x)
     a, b = x + 1, x * 3
@@ -118,7 +118,7 @@ def compiled() -> Case:
 
 
 def stateful() -> Case:
-    """The arrays of the state are replaced in their own memory."""
+    """New elements of the state's arrays are written in the memory of the old ones."""
     state = {"a": mx.zeros((64,)), "b": mx.ones((64,))}
 
     def step(x: mx.array) -> mx.array:
@@ -223,7 +223,7 @@ def test_an_interrupt_while_a_stream_begins_arrives(monkeypatch: pytest.MonkeyPa
         def start(self) -> None:
             try:
                 raise Stopped
-            finally:  # as it happens in `Condition.wait`
+            finally:  # as `Condition.wait` does
                 raise RuntimeError("cannot release un-acquired lock")
 
     x = mx.add(mx.array([0, 1, 2]), 1, stream=mx.new_stream(mx.cpu))
@@ -236,7 +236,7 @@ def test_an_interrupt_while_a_stream_begins_arrives(monkeypatch: pytest.MonkeyPa
 
 def test_an_interrupt_at_the_end_of_waiting_leaves_others_no_closed_lock() -> None:
     class Interrupted:
-        """A lock after whose acquiring a handler raises, as it may on Python 3.14 also in a ``with``."""
+        """A lock that a handler interrupts after it was acquired, as is possible on Python 3.14 also in a ``with``."""
 
         def __init__(self, lock: Any) -> None:
             self.lock, self.release = lock, lock.release
@@ -262,7 +262,8 @@ def test_an_interrupt_at_the_end_of_waiting_leaves_others_no_closed_lock() -> No
 
 
 def test_no_while_stands_in_a_block() -> None:
-    """In CPython 3.12 and 3.13 an interrupt as it is repeated would belong to no block, and leave a lock held."""
+    """In CPython 3.12 and 3.13, an interrupt at the jump back of a `while` would leave no block, so that a lock stayed
+    closed."""
     texts = {path: path.read_text() for path in Path(WEFT).rglob("*.py")}
     for path, text in texts.items():
         for block in ast.walk(ast.parse(text)) if "while " in text else ():

@@ -1,4 +1,4 @@
-"""What Weft says of the reference counts of the Python that imports it."""
+"""Weft's knowledge of reference counts, in the Python that imports it."""
 
 from __future__ import annotations
 

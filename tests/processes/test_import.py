@@ -1,4 +1,4 @@
-"""What `import weft.core` leaves to be imported when it is needed."""
+"""The modules that `import weft.core` does not import before they are needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_YET_INSIDE = ("cuda.", "scipy.", "weft.compiler.cuda", "weft.runtime.cuda", 
 
 
 def modules_after(program: str) -> set[str]:
-    """The modules that a process has imported when it has run a program."""
+    """The modules that a process has imported after it ran a program."""
     listed = "import sys; print(*sorted(sys.modules))"
     finished = subprocess.run(
         [sys.executable, "-c", f"{program}\n{listed}"], capture_output=True, text=True, check=True, timeout=60

@@ -65,7 +65,7 @@ def test_control_c_in_a_long_evaluation(delay: float) -> None:
 
 
 def test_long_work_ends_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that waits is interrupted; the one that works stops before the end."""
+    """The thread that waits is interrupted; the thread that works stops before the end."""
     plain_execute = run.execute
     begun, ends = threading.Event(), []
 

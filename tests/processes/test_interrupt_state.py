@@ -1,4 +1,5 @@
-"""An interrupt leaves all of the old state of a compiled function or all of the new one, whichever line it falls on."""
+"""After an interrupt in any line of a compiled function's call, its state is completely the old one or completely the
+new one."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ NAMES = "abc"
 
 
 class Stopped(BaseException):
-    """Raised as the handler of a signal might, between two lines."""
+    """Raised between two lines, as a signal handler might do."""
 
 
 def stopped_at(number: int, call: Callable[[], Any], function: str | None = None) -> bool:
-    """Make a call, with an interrupt before the line of Weft, or of one function, that it would come to after so many
-    others; whether it came that far."""
+    """Make a call, with an interrupt before the line of Weft, or of one function, that comes after ``number`` others.
+    Returns whether the call came that far."""
     lines = itertools.count()
     reached = False
 
@@ -52,7 +53,7 @@ def stopped_at(number: int, call: Callable[[], Any], function: str | None = None
 
 
 class Checked(dict[str, Any]):
-    """A dict with a way of its own to assign."""
+    """A dict with an assignment of its own."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         assert isinstance(key, str)
@@ -60,7 +61,7 @@ class Checked(dict[str, Any]):
 
 
 class CheckedList(list[Any]):
-    """A list with a way of its own to assign."""
+    """A list with an assignment of its own."""
 
     def __setitem__(self, index: Any, value: Any) -> None:
         assert isinstance(index, int | slice)

@@ -82,7 +82,8 @@ def test_a_script_runs_as_python_runs_it(tmp_path):
 
 
 def test_a_package_and_its_libraries_find_weft_under_the_names_of_mlx(tmp_path):
-    """What is installed under the name of MLX stays as it is; a package of somebody else in its folder is found."""
+    """The package that is installed under the name of MLX stays as it is; other packages in the same folder are
+    found."""
     write(tmp_path / "package", __init__="", __main__=PROGRAM, library=LIBRARY)
     write(tmp_path / "mlx", core="raise AssertionError('the installed one')")
     write(tmp_path / "mlx" / "data", __init__="ORIGIN = 'of others'")
@@ -121,7 +122,7 @@ def test_run_needs_a_program(arguments, message, capsys):
 
 
 def test_modules_that_weft_does_not_have_are_not_looked_for_elsewhere():
-    """`mlx.nn.linear` is no module of MLX, but there is a file `linear.py` in the folder of `weft.nn`."""
+    """`mlx.nn.linear` is not a module of MLX, although there is a file `linear.py` in the folder of `weft.nn`."""
     finder = ModuleFinder()
     for name in ("mlx.nn.linear", "mlx.core.array", "mlx.extension"):
         with pytest.raises(ModuleNotFoundError, match=f"No module named '{name}'"):

@@ -1,4 +1,4 @@
-"""Signal handlers that read arrays, and interrupts in the middle of anything: nothing is lost, torn or done twice."""
+"""Signal handlers that read arrays, and interrupts at any moment: no work is lost, half done or done twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX sig
 
 
 def cancel(value: mx.array, gate: Gate) -> None:
-    """Do what Ctrl-C does to the run that computes an array on a stream, and that waits for a gate."""
+    """Do the same as Ctrl-C to the run that computes an array on a stream and waits for a gate."""
     assert value.node.value is not None
     event = value.node.value.event
     event.cancel()
@@ -40,7 +40,7 @@ def test_what_was_cancelled_can_be_asked_for_again(compiled: bool) -> None:
         further = mx.add(result, 1, stream=mx.new_stream(mx.cpu))
         mx.async_eval(further)
         cancel(result, gate)
-    with suppress(EvaluationError):  # if it was waiting, it was told
+    with suppress(EvaluationError):  # a thread that waits for it gets an error
         further.item()
     assert further.item() == 2
     assert result.item() == 1
@@ -48,7 +48,7 @@ def test_what_was_cancelled_can_be_asked_for_again(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_what_was_cancelled_and_let_go_holds_no_memory(compiled: bool) -> None:
-    """Without Python's search for cycles, which comes late where objects are few and large."""
+    """Python's search for cycles is switched off, as it comes late if there are few large objects."""
 
     def function(x: mx.array) -> mx.array:
         return mx.exp(x).sum() + mx.cumsum(mx.broadcast_to(x, (1000,)))
@@ -63,11 +63,11 @@ def test_what_was_cancelled_and_let_go_holds_no_memory(compiled: bool) -> None:
             mx.async_eval(result)
             assert result.node.value is not None
             event = result.node.value.event
-            event.noticed = True  # by whoever was interrupted
+            event.noticed = True  # set by the thread that was interrupted
             event.cancel()
             gate.open()
             event.join()
-        worker_of(stream).submit(lambda: None).join()  # its thread has let go of what it did before
+        worker_of(stream).submit(lambda: None).join()  # the thread has dropped its earlier work
         assert mx.get_active_memory() > before
         del result, event, gate
         assert mx.get_active_memory() == before
@@ -76,7 +76,7 @@ def test_what_was_cancelled_and_let_go_holds_no_memory(compiled: bool) -> None:
 
 
 def test_what_is_cancelled_does_not_run_what_was_cancelled_before() -> None:
-    """As at the end of the interpreter, which is not to wait for all that is queued."""
+    """As at the end of the interpreter, which must not wait for all queued work."""
     with Gate() as gate, mx.stream(mx.new_stream(mx.cpu)):
         first = mx.exp(gate.behind(0.0))
         mx.async_eval(first)
@@ -212,7 +212,7 @@ INTERRUPTED = """
 
 @pytest.mark.parametrize("kind", ["compiled", "eager", "code"])
 def test_every_interrupt_arrives_and_does_no_harm(kind: str) -> None:
-    """An interrupt that Python raises where nobody sees it, in a destructor say, would be lost; LLVM's own ones do not
-    survive it."""
+    """Python drops an interrupt where no caller could see it, such as in a destructor; and those of llvmlite would stop
+    half way."""
     printed = run_python(INTERRUPTED.replace("KIND", repr(kind)), WEFT_DISK_CACHE="0")
     assert printed == "True [0.0, 0.0] True\n"

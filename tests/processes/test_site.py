@@ -1,4 +1,4 @@
-"""Sphinx reads all pages of the site without a warning, and all links in them lead somewhere."""
+"""Sphinx reads all pages of the site without a warning, and all links in them have a target."""
 
 from __future__ import annotations
 

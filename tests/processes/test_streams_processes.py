@@ -52,7 +52,7 @@ class TestFork:
     pytestmark = forks
 
     def test_while_streams_are_busy(self) -> None:
-        """The child has the values that were on their way, compiled or not, and goes on with all streams."""
+        """The child has the values that were being computed, compiled or not, and all its streams work."""
         program = """
     streams = [mx.new_stream(mx.cpu) for _ in range(3)]
     compiled = mx.compile(lambda x: busy(x, 3))
@@ -75,8 +75,8 @@ class TestFork:
         assert run_forking(program) == "0 True\n" * 5
 
     def test_while_a_pool_of_threads_makes_kernels(self) -> None:
-        """Python holds a lock during a fork that each start of a thread of a pool takes. Who makes kernels with such a
-        pool is waited for, and needs that lock."""
+        """During a fork, Python holds a lock that a pool of threads takes for each thread that it starts. The fork
+        waits for threads that make kernels with such a pool, and they need that lock."""
         program = """
     signal.alarm(30)
     entered = threading.Event()
@@ -106,7 +106,7 @@ class TestFork:
         assert run_forking(program, disk_cache="0") == "0 (3, 4)\n"
 
     def test_while_other_threads_trace_and_evaluate(self) -> None:
-        """Locks that these threads hold at that moment are open in the child, and what they share is whole."""
+        """The child finds open the locks that these threads held at that moment, and their shared data complete."""
         program = """
     stop = threading.Event()
     stream = mx.new_stream(mx.cpu)
@@ -152,7 +152,7 @@ class TestFork:
 
     @pytest.mark.parametrize("delay", [0.0, 0.003, 0.01, 0.03])
     def test_while_another_thread_loads_llvm(self, delay: float) -> None:
-        """Python's own locks of imports stay closed in a child."""
+        """Python's own import locks would stay closed in a child."""
         program = f"""
     import time
 
@@ -164,7 +164,7 @@ class TestFork:
         assert run_python(FORK + program, WEFT_DISK_CACHE="0") == "0\n"
 
     def test_while_another_thread_is_in_a_section(self) -> None:
-        """A child finds the lock open, and nodes still forget how they were made."""
+        """The child finds the lock open, and nodes can still drop their inputs."""
         program = """
     from weft.runtime.atomic import sections
 
@@ -215,7 +215,7 @@ class TestFork:
         assert run_forking(program) == "[0]\n"
 
     def test_what_is_queued_at_the_last_moment(self) -> None:
-        """What other threads queue after streams were waited for, right before the fork, the child computes itself."""
+        """The child itself computes what other threads queue right before the fork, after the wait for streams."""
         program = """
     stream, other = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
     compiled = mx.compile(lambda x: busy(x, 3) + 1)
