@@ -1,7 +1,7 @@
-"""Builds the site in build/docs: runs every example, prepares the pages, lets Sphinx make HTML of them.
+"""Builds the site in build/docs: runs every example, writes the pages, and calls Sphinx, which makes HTML of them.
 
-Nothing is taken from the network, and the result asks for nothing from there. With ``--check``, Sphinx reads the pages
-and follows all links in them, but no HTML is made and no example runs: the tests do so.
+The build needs no network, and the pages load nothing from the network. With ``--check``, Sphinx reads the pages and
+follows all links in them, but makes no HTML, and no example runs: other tests run them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = DOCS.parent
 PLACE = ROOT / "build" / "docs"
 SOURCE, HTML = PLACE / "source", PLACE / "html"
 
-# What a browser fetches by itself, as opposed to links that readers follow.
+# Elements that make a browser fetch something, as opposed to links that readers follow.
 FETCHED = re.compile(r"<(?:link|script|img|iframe|source)\b[^>]*?(?:href|src|srcset)=[\"']?(?:https?:)?//[^>]*>")
 IMPORTED = re.compile(r"(?:@import\s*|url\(\s*)[\"']?(?:https?:)?//[^)\"';]*")
 
@@ -32,7 +32,7 @@ STRICT = ("--fail-on-warning", "--keep-going", "--quiet", "--nitpicky", "-c", st
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Say what was built, or what is wrong; 1 if something is."""
+    """Print what was built, or what is wrong; the exit status is 1 if something is."""
     if "--check" in arguments:
         with tempfile.TemporaryDirectory() as folder:
             return check(Path(folder))
@@ -51,13 +51,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check(folder: Path) -> int:
-    """Have Sphinx read all pages, with a folder for them; 1 if something is wrong."""
+    """Let Sphinx read all pages, which are written to a folder; the exit status is 1 if something is wrong."""
     write_pages(folder / "source")
     return build([*STRICT, "--builder", "dummy", str(folder / "source"), str(folder / "built")])
 
 
 def run_examples() -> bool:
-    """Whether the examples of all docstrings, and those of each page in a process of its own, print what they say."""
+    """Run the examples of all docstrings, and those of each page in a process of its own. Returns whether all print
+    what they show."""
     pages = [[], *[[str(DOCS / f"{name}.md")] for name in (*guide_pages(), *INSIDE)]]
     runs = [
         subprocess.run([sys.executable, "-W", "error", "-m", "docs.site.blocks", *page], cwd=ROOT) for page in pages
@@ -66,7 +67,7 @@ def run_examples() -> bool:
 
 
 def write_pages(source: Path) -> None:
-    """The pages as Sphinx reads them: those written by hand, and those of the reference."""
+    """Write the pages that Sphinx reads: those written by hand, and those of the reference."""
     for name in (*guide_pages(), *INSIDE):
         target = source / f"{name}.md"
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +81,7 @@ def write_pages(source: Path) -> None:
 
 
 def front_page() -> str:
-    """The text of front.md, and the lists of all pages; that of the reference has a page of its own."""
+    """The text of front.md, with the lists of all pages; the list of the reference has a page of its own."""
     reference_pages = ["reference/index", *[f"reference/{group.page}" for group in GROUPS]]
     lists = [
         _tree("Guide", guide_pages()),
@@ -96,7 +97,7 @@ def _tree(title: str, pages: Sequence[str], options: str = "") -> str:
 
 
 def fetches() -> list[str]:
-    """What the pages and styles would make a browser fetch from elsewhere."""
+    """The addresses from which the pages and styles would make a browser fetch something."""
     found = []
     for file in HTML.rglob("*"):
         pattern = {".html": FETCHED, ".css": IMPORTED}.get(file.suffix)

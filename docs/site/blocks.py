@@ -1,8 +1,7 @@
-"""The Python blocks of pages in Markdown: reading them, running them, saying what they do not print.
+"""The Python blocks of pages in Markdown: reads them, runs them, and reports differences from what they should print.
 
-A block is a session with prompts (`>>>`) and what they print, or a plain program; what that prints stands in the text
-block right behind it. `python -m docs.site.blocks page.md ...` runs pages, each from top to bottom under one set of
-names.
+A block is a session with prompts (`>>>`) and its output, or a plain program, whose output is in the text block that
+follows. `python -m docs.site.blocks page.md ...` runs pages, each from top to bottom with one set of names.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from docs.site.names import function_of, public_objects, returned_objects
 
 FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 LANGUAGES = ("python", "text", "llvm", "sh")
-"""What fences may say. A block in Python under another name (`py`) would not be run."""
+"""The languages that fences may name. A block in Python under another name (`py`) would not be run."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block, where it stands, what it should print, and the LLVM IR that the page shows of it."""
+    """A Python block: its place, its code, the text that it should print, and the LLVM IR that the page shows of it."""
 
     line: int
     heading: str
@@ -63,11 +62,12 @@ def read_blocks(text: str) -> list[Block]:
 
 
 def difference(block: Block, names: dict[str, Any], file: str) -> str:
-    """Run a block; what it prints otherwise than the page says, or nothing. Errors without prompts are raised."""
+    """Run a block. Returns the difference between its output and the page, or "". Errors are raised in blocks without
+    prompts."""
     if ">>> " not in block.code:
         return _program_difference(block, names, file)
     test = doctest.DocTestParser().get_doctest(block.code, {}, block.heading or file, file, block.line)
-    test.globs = names  # not a copy, as the parser makes one: the blocks that follow use what this one defines
+    test.globs = names  # not a copy, as the parser makes one: later blocks use the names that this one defines
     return _session_difference(test)
 
 
@@ -80,7 +80,7 @@ def _session_difference(test: doctest.DocTest) -> str:
 
 def _program_difference(block: Block, names: dict[str, Any], file: str) -> str:
     printed = io.StringIO()
-    # The empty lines make tracebacks and messages name the line of the page.
+    # The empty lines let tracebacks and messages name the line of the page.
     code = compile("\n" * block.line + block.code, f"<{file}>", "exec")
     with contextlib.redirect_stdout(printed):
         exec(code, names)
@@ -90,7 +90,7 @@ def _program_difference(block: Block, names: dict[str, Any], file: str) -> str:
 
 
 def differences(page: Path) -> Iterator[str]:
-    """What the blocks of a page print otherwise than it says, when they run in order under one set of names."""
+    """The differences between output and page, when all blocks of a page run in order with one set of names."""
     names: dict[str, Any] = {"__name__": page.stem}
     for block in read_blocks(page.read_text()):
         found = difference(block, names, str(page))
@@ -99,7 +99,7 @@ def differences(page: Path) -> Iterator[str]:
 
 
 def example_difference(full: str, value: Any) -> str:
-    """Run the example in the docstring of a public object; what it prints otherwise than it says, or nothing."""
+    """Run the example in the docstring of a public object. Returns the difference from what it shows, or ""."""
     function = function_of(value)
     assert function is not None, f"{full} has no source"
     names = {name: importlib.import_module(module) for name, module in NAMES_IN_EXAMPLES.items()}
@@ -111,17 +111,18 @@ def example_difference(full: str, value: Any) -> str:
 
 
 def example_differences() -> Iterator[str]:
-    """What the examples in the docstrings of the reference print otherwise than they say."""
+    """The differences of all examples in the docstrings of the reference."""
     described = {**public_objects(), **returned_objects()}
     yield from filter(None, (example_difference(full, value) for full, value in described.items()))
 
 
 NAMES_IN_EXAMPLES = {"mx": "weft.core", "nn": "weft.nn", "optim": "weft.optimizers"}
-"""What examples use without importing it."""
+"""Names that examples use without importing them."""
 
 
 def main(pages: list[str]) -> int:
-    """Run these pages, or the examples in docstrings if none is named, in an empty folder; 1 if something differs."""
+    """Run these pages, or the examples in docstrings if none is named, in an empty folder. Returns 1 if something
+    differs."""
     paths = [Path(page).resolve() for page in pages]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         found = [text for path in paths for text in differences(path)] if paths else list(example_differences())

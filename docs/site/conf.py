@@ -1,4 +1,4 @@
-"""How Sphinx builds the site. `python -m docs.site` prepares the pages and calls it."""
+"""Settings with which Sphinx builds the site. `python -m docs.site` writes the pages and calls Sphinx."""
 
 import weft
 
@@ -9,7 +9,7 @@ version = release = weft.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "docs.site.extension"]
 nitpicky = True
 
-# What stands in single backquotes in a docstring is the name of something public, and becomes a link to it.
+# Single backquotes in a docstring contain the name of something public, which becomes a link.
 default_role = "py:obj"
 autodoc_member_order = "bysource"
 python_maximum_signature_line_length = 90

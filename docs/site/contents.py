@@ -1,7 +1,8 @@
-"""What is on the site, in this order: the pages of the guide, the groups of the reference, the pages about the inside.
+"""The contents of the site, in this order: the pages of the guide, the groups of the reference, the pages about the
+inside.
 
-A group names modules, not functions: what such a module makes public in the group's namespace is on its page, so that a
-new function needs no line here.
+A group names modules, not functions: its page has the functions that these modules make public in the group's
+namespace. So a new function needs no line here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ORDER = (
     "from-mlx",
     "same-bits",
 )
-"""The pages of the guide; others follow in alphabetical order."""
+"""The first pages of the guide; the others follow in alphabetical order."""
 
 INSIDE = ("architecture", "exported-functions")
 
@@ -51,12 +52,12 @@ NAMESPACES = {
     "weft.optimizers": "optim",
     "weft.utils": "weft.utils",
 }
-"""Every module that users import or reach by its attributes, and how the documentation writes it."""
+"""Every module that users import or reach by its attributes, with the way the documentation writes it."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A page of the reference: the names of one namespace, or of those modules that define some of them."""
+    """A page of the reference: all names of a namespace, or those that the named modules define."""
 
     page: str
     title: str
@@ -64,7 +65,7 @@ class Group:
     modules: tuple[str, ...] = ()
     text: str = ""
     results: tuple[str, ...] = ()
-    """Classes without a public name whose objects these functions return, or methods of such classes."""
+    """Classes without a public name: their objects are returned by these functions, or by methods of such classes."""
 
 
 GROUPS = (
@@ -252,7 +253,7 @@ def _is_defined_in(module: Any, name: str) -> bool:
 
 
 def guide_pages() -> list[str]:
-    """The pages in docs/guide, as paths below docs without their ending."""
+    """The pages in docs/guide, as paths below docs without their suffix."""
     names = [path.stem for path in (DOCS / "guide").glob("*.md")]
     place = {name: number for number, name in enumerate(ORDER)}
     return [f"guide/{name}" for name in sorted(names, key=lambda name: (place.get(name, len(ORDER)), name))]

@@ -1,4 +1,4 @@
-"""What Sphinx has to know of Weft's names, signatures and docstrings."""
+"""An extension of Sphinx for Weft's names, signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def write_signature(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, result: str | None
 ) -> tuple[str, str] | None:
-    """The signature of functions, methods and classes; of a class that users do not make it is left out."""
+    """The signature of functions, methods and classes. A class that users do not create has none."""
     if what not in ("function", "method", "class") or (inspect.isclass(obj) and issubclass(obj, Exception)):
         return None
     if inspect.isclass(obj) and not _is_made_by_users(obj):
@@ -48,7 +48,8 @@ def _is_made_by_users(value: type) -> bool:
 
 
 def leave_out_fields(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Fields of named tuples, which their class describes, have a docstring of Python's that says their number."""
+    """Leave out fields of named tuples, which the docstring of their class describes; Python gives them one that only
+    has their number."""
     return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
 
 
@@ -59,7 +60,8 @@ def _is_static(name: str) -> bool:
 
 
 def lay_out_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Sections as lists, and a heading before the example. What is described elsewhere gets a sentence and a link."""
+    """Sections become lists, and the example gets a heading. A function that is described elsewhere gets a sentence and
+    a link."""
     first = _described_elsewhere(what, name, obj)
     if first is not None:
         this = ", with this array as the first argument" if what == "method" else ""
@@ -68,12 +70,12 @@ def lay_out_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     example = next((number for number, line in enumerate(lines) if line.startswith(">>>")), None)
     if example is not None:
         lines[example:example] = [".. rubric:: Example", ""]
-    # As a function, since of an attribute napoleon takes what stands before a colon for a type.
+    # As a function, because in the docstring of an attribute napoleon takes the text before a colon for a type.
     lines[:] = GoogleDocstring(lines, SECTIONS, app, "function", name, obj, options).lines()
 
 
 def _described_elsewhere(what: str, name: str, obj: Any) -> str | None:
-    """The name under which a function is described, if it is another one; also of methods of arrays."""
+    """The name under which a function, or a method of arrays, is described, if it is another name."""
     first = first_names().get(id(obj))
     owner, _, member = name.rpartition(".")
     if what == "method" and owner == "weft.core.array":
@@ -91,7 +93,7 @@ SHORT_NAMES = {**NAMESPACES, "weft.transforms.compile._Compiled": "mx.compile(f)
 
 
 def shorten_names(app: Sphinx, domain: str, objtype: str, content: nodes.Element) -> None:
-    """Names as users write them, mx.linalg.svd for weft.core.linalg.svd; no module of what is not public."""
+    """Write names as users do, mx.linalg.svd for weft.core.linalg.svd, and leave out modules that are not public."""
     for node in content.parent.findall(addnodes.desc_addname):
         prefix = node.astext().rstrip(".")
         if prefix in SHORT_NAMES:
@@ -101,14 +103,14 @@ def shorten_names(app: Sphinx, domain: str, objtype: str, content: nodes.Element
 
 
 def drop_empty_lines(app: Sphinx, doctree: nodes.document) -> None:
-    """Blocks of code without the empty line at the end, which ends a session for tools that know no Markdown."""
+    """Drop the empty line at the end of code, which ends a session for tools that do not read Markdown."""
     for node in doctree.findall(nodes.literal_block):
         node.rawsource = node.astext().rstrip()
         node[:] = [nodes.Text(node.rawsource)]
 
 
 def link_names_in_code(app: Sphinx, doctree: nodes.document) -> None:
-    """Pieces of code in a text that begin with a public name become links. A name that does not exist is an error."""
+    """Make links of code in texts that begins with a public name. A name that does not exist is an error."""
     for node in list(doctree.findall(nodes.literal)):
         used = USED_NAME.match(node.astext())
         if used is None or "__" in used[0] or isinstance(node.parent, (addnodes.pending_xref, nodes.reference)):
@@ -121,7 +123,7 @@ def link_names_in_code(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def find_name(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, content: Any) -> nodes.Element | None:
-    """The link to a name that is not written in full. Names of types, in signatures, need not lead anywhere."""
+    """The link to a name that is not written in full. Names of types, in signatures, may have no target."""
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"]

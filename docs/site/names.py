@@ -1,4 +1,4 @@
-"""Public names: where each is described, how users write it, and which one a text means."""
+"""Public names: where each is described, how users write it, and which name a text means."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 from docs.site.contents import GROUPS, NAMESPACES, public_names
 
 USED_NAME = re.compile(r"(?:mx|nn|optim)(?:\.\w+)+")
-"""How a piece of code begins that uses something of Weft."""
+"""The beginning of code that uses something of Weft."""
 
 
 @functools.cache
 def places() -> dict[str, Any]:
-    """Every public name with its namespace before it, and what it is."""
+    """Every public name, with its namespace before it, and its value."""
     found: dict[str, Any] = {}
     for namespace in NAMESPACES:
         module = importlib.import_module(namespace)
@@ -28,7 +28,8 @@ def places() -> dict[str, Any]:
 
 @functools.cache
 def first_names() -> dict[int, str]:
-    """For each function and class, by its id, the name under which it is described; its others refer to that one."""
+    """For each function and class, by its id, the name under which it is described. Pages of its other names refer to
+    that one."""
     first: dict[int, str] = {}
     for full, value in places().items():
         if inspect.isroutine(value) or inspect.isclass(value):
@@ -39,12 +40,14 @@ def first_names() -> dict[int, str]:
 
 
 def public_objects() -> dict[str, Any]:
-    """Functions and classes under the names where they are described, and what the classes define for users."""
+    """Functions and classes under the names where they are described, and the methods that the classes define for
+    users."""
     return _with_members({full: places()[full] for full in first_names().values()})
 
 
 def returned_objects() -> dict[str, Any]:
-    """What the reference describes besides: classes without a public name, and what these define for users."""
+    """Further objects that the reference describes: classes without a public name, and the methods that they define for
+    users."""
     return _with_members({full: object_at(full) for group in GROUPS for full in group.results})
 
 
@@ -66,7 +69,7 @@ def _with_members(objects: dict[str, Any]) -> dict[str, Any]:
 
 
 def function_of(value: Any) -> Callable[..., Any] | None:
-    """The function with the source of a function, method or property; a class itself; None of anything else."""
+    """The function with the source of a function, method or property; a class itself; None for anything else."""
     if isinstance(value, property):
         return value.fget
     if not inspect.isroutine(value) and not inspect.isclass(value):

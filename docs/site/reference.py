@@ -85,7 +85,7 @@ def page(group: Group) -> str:
 
 
 def is_described_by_docstring(value: Any) -> bool:
-    """Functions and classes are; other values are described by what they are."""
+    """Whether a value is a function or class; for other values `description` makes a text."""
     return inspect.isroutine(value) or inspect.isclass(value)
 
 
@@ -129,7 +129,7 @@ def _shown_value(value: Any) -> str:
 
 
 def description(value: Any, modules: tuple[str, ...] = (), name: str = "") -> str:
-    """What a public value is that is neither a function nor a class."""
+    """A description of a public value that is neither a function nor a class."""
     if isinstance(value, mx.Dtype):
         kind = "booleans" if value is mx.bool_ else f"{KINDS[value.category.name]} of {8 * value.size} bits"
         return f"The dtype of {kind}."
@@ -152,7 +152,7 @@ KINDS = {
 
 @functools.cache
 def documented_values(module: str) -> dict[str, str]:
-    """The strings that stand below assignments in the source of a module, by the assigned name."""
+    """The strings below assignments in the source of a module, by the assigned name."""
     source = Path(importlib.import_module(module).__file__ or "").read_text()
     body = ast.parse(source).body
     found = {}

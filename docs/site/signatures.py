@@ -1,4 +1,4 @@
-"""Signatures as the reference shows them: short names, and aliases of the source written out."""
+"""Signatures in the form of the reference: short names, and full types in the place of most aliases."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 import weft.core as mx
 
 SHORT = {"Array": "array", "mx.array": "array", "mx.Dtype": "Dtype", "_Compiled": "Callable[..., Any]"}
-"""Annotations of the source that users know under another name."""
+"""Annotations of the source that have another name for users."""
 
 EXPLAINED = ("StreamOrDevice",)
-"""Aliases that the first page of the reference explains."""
+"""Aliases that stay, because the first page of the reference explains them."""
 
 NAME = re.compile(r"[A-Za-z_][\w.]*")
 MODULE = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])")
 
 
 class _Verbatim:
-    """What `inspect.Signature` prints as this text."""
+    """A value that `inspect.Signature` prints as a given text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -33,7 +33,7 @@ class _Verbatim:
 
 
 def signature_text(function: Callable[..., Any], is_method: bool = False) -> tuple[str, str]:
-    """The parameters and the result of a function or a class, as text; without the object that a method belongs to."""
+    """The parameters and the result of a function or a class, as text, without the object that a method belongs to."""
     signature = inspect.signature(function)
     names = _globals_of(function)
     parameters = [_shown(one, names) for one in signature.parameters.values()][1 if is_method else 0 :]
@@ -50,7 +50,7 @@ def _shown(parameter: inspect.Parameter, names: dict[str, Any]) -> inspect.Param
     if isinstance(parameter.default, (enum.Enum, mx.Dtype)):
         parameter = parameter.replace(default=_Verbatim(str(parameter.default).replace("weft.core.", "")))
     if inspect.isfunction(parameter.default):
-        parameter = parameter.replace(default=_Verbatim("..."))  # a private one, of which Python shows the address
+        parameter = parameter.replace(default=_Verbatim("..."))  # a private object, which prints with its address
     return parameter
 
 
@@ -68,7 +68,7 @@ def _name(name: str, names: dict[str, Any]) -> str:
 
 
 def _plain(annotation: Any) -> str:
-    """A type of `typing` or a class as in a source file that imports the names."""
+    """The name of a type of `typing` or of a class, as in a source file that imports the names."""
     text = annotation.__name__ if inspect.isclass(annotation) and not typing.get_args(annotation) else str(annotation)
     return MODULE.sub("", text)
 

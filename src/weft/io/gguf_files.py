@@ -96,7 +96,7 @@ class _Header:
         return found
 
     def plausible(self, count: int, smallest: int, what: str) -> int:
-        """``count``, if the rest of the file has room for so many items of at least ``smallest`` bytes each."""
+        """``count``, if the rest of the file has room for ``count`` items of at least ``smallest`` bytes each."""
         if count * smallest > self.left:
             raise self.unsound(f"{count} {what} are announced {self.left} bytes before its end")
         return count

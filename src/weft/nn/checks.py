@@ -50,7 +50,7 @@ def size_of(layer: str, name: str, value: Any, least: int) -> int:
 
 
 def axis_numbers_of(layer: str, name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
-    """`value` as one int for each of `rank` axes, if it is an int or so many, which are not below `least`.
+    """`value` as one int for each of `rank` axes, if it is an int or `rank` ints, none of them below `least`.
 
     >>> axis_numbers_of("MaxPool2d", "kernel_size", 3, rank=2, least=1)
     (3, 3)

@@ -12,8 +12,8 @@ from weft.optimizers.settings import check_learning_rate, check_number
 __all__ = ["Muon"]
 
 _COEFFICIENTS = 3.4445, -4.7750, 2.0315
-"""Of the polynomial that is applied again and again. It does not converge to 1, but grows fastest near 0; what comes of
-it lies between 0.7 and 1.2."""
+"""Coefficients of the polynomial that is applied repeatedly. It does not converge to 1, but grows fastest near 0; the
+singular values end between 0.7 and 1.2."""
 
 
 class Muon(Optimizer):

@@ -81,7 +81,7 @@ class Stream:
         self.work_at_once = work_at_once
         self.worker: Any = None
         self.queue: Any = None
-        """That of the device, if it has queues of its own."""
+        """The device's queue of this stream, if the device has queues of its own."""
 
     def __repr__(self) -> str:
         return f"Stream({self.device}, {self.index})"
