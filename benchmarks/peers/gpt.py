@@ -59,7 +59,7 @@ def initial_values(sizes: Sizes) -> dict[str, Any]:
     def block() -> dict[str, Any]:
         return {
             "attention_norm": norm(),
-            "mixed": linear(3 * width, width),  # queries, keys and values, one behind the other
+            "mixed": linear(3 * width, width),  # queries, keys and values, one after the other
             "attended": linear(width, width),
             "mlp_norm": norm(),
             "widened": linear(wide, width),

@@ -58,7 +58,7 @@ def through_views(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
 
 
 def of_lanes(keep: Keep, q: mx.array, k: mx.array, v: mx.array) -> Any:
-    """Only elementwise operations between products, one before them and one behind them."""
+    """Only elementwise operations between products, one before them and one after them."""
     first = keep(keep(q.astype(mx.float32) + 1) @ mx.swapaxes(k, -1, -2))
     return keep(mx.tanh(first) @ v), keep(mx.swapaxes(first, -1, -2) @ q)
 

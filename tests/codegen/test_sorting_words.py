@@ -50,7 +50,7 @@ def words_of(form: Form, drawn: np.ndarray) -> np.ndarray:
     ("name", "depth"), [*[("32 bits", depth) for depth in (0, 3)], *product(FORMS, (None, 1))], ids=str
 )
 def test_words_are_sorted(name: str, depth: int | None, rng: np.random.Generator) -> None:
-    """Also a part of an array alone; the words behind the part stay as they are."""
+    """Also a part of an array alone; the words after the part stay as they are."""
     form = FORMS[name]
     if not is_fast(form.size) and depth is not None:
         pytest.skip("this processor does not part words")

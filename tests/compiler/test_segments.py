@@ -90,7 +90,7 @@ def test_a_segment_needs_its_stream_alone_and_what_is_there_before(rng: np.rando
 
 
 def shown(wanted: dict[str, mx.array]) -> list[str]:
-    """For each segment the stream and the names of its nodes; behind an arrow, the streams that the nodes are sent
+    """For each segment the stream and the names of its nodes; after an arrow, the streams that the nodes are sent
     to."""
     names = defaultdict(lambda: "other", {array.node: name for name, array in wanted.items()})
     streams = {CALLER: "caller", S: "s", T: "t", U: "u"}

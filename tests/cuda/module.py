@@ -71,7 +71,7 @@ def listed(text: str) -> list[str]:
 
 
 class Instruction(NamedTuple):
-    """``result`` is the name of the result or None; ``text`` is the rest of the line behind the name of the
+    """``result`` is the name of the result or None; ``text`` is the rest of the line after the name of the
     operation."""
 
     result: str | None

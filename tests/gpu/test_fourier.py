@@ -69,7 +69,7 @@ def test_values(library: FakeCufft, norm: Any) -> None:
 
 
 def test_an_axis_is_transformed_where_it_lies(library: FakeCufft) -> None:
-    """The first or last axis takes one call; an axis between others takes a few, or is moved behind them if those were
+    """The first or last axis takes one call; an axis between others takes a few, or is moved after them if those were
     many."""
     for shape, axis, calls, distances in [
         ((4, 6), 1, 1, {(1, 6)}),

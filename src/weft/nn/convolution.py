@@ -216,7 +216,7 @@ class ConvTranspose1d(_Convolution, function=mx.conv_transpose1d, rank=1, settin
         stride: the distance in the result between the windows of neighbouring elements.
         padding: how many elements are taken from both ends of the result.
         dilation: the distance between the elements of a window in the result.
-        output_padding: how many elements are added behind the result.
+        output_padding: how many elements are added after the result.
         bias: whether there is a bias.
 
     Called with ``(N, L, in_channels)``.
@@ -254,7 +254,7 @@ class ConvTranspose2d(_Convolution, function=mx.conv_transpose2d, rank=2, settin
         stride: the distance in the result between the windows of neighbouring elements.
         padding: how many elements are taken from both ends of an axis of the result.
         dilation: the distance between the elements of a window in the result.
-        output_padding: how many elements are added behind an axis of the result.
+        output_padding: how many elements are added after an axis of the result.
         bias: whether there is a bias.
 
     Called with ``(N, H, W, in_channels)``.
@@ -292,7 +292,7 @@ class ConvTranspose3d(_Convolution, function=mx.conv_transpose3d, rank=3, settin
         stride: the distance in the result between the windows of neighbouring elements.
         padding: how many elements are taken from both ends of an axis of the result.
         dilation: the distance between the elements of a window in the result.
-        output_padding: how many elements are added behind an axis of the result.
+        output_padding: how many elements are added after an axis of the result.
         bias: whether there is a bias.
 
     Called with ``(N, D, H, W, in_channels)``.

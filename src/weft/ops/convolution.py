@@ -46,7 +46,7 @@ def conv1d(
         input: ``(N, L, C)``.
         weight: ``(O, K, C / groups)``.
         stride: how far apart windows begin.
-        padding: how many zeros are put before and behind the array.
+        padding: how many zeros are put before and after the array.
         dilation: how far apart the elements of a window are.
         groups: how many groups of channels; each makes its share of the outputs.
 
@@ -80,7 +80,7 @@ def conv2d(
         input: ``(N, H, W, C)``.
         weight: ``(O, KH, KW, C / groups)``.
         stride: how far apart windows begin, or one for each axis.
-        padding: how many zeros are put before and behind each axis, or one number for each axis.
+        padding: how many zeros are put before and after each axis, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
         groups: how many groups of channels; each makes its share of the outputs.
 
@@ -117,7 +117,7 @@ def conv3d(
         input: ``(N, D, H, W, C)``.
         weight: ``(O, KD, KH, KW, C / groups)``.
         stride: how far apart windows begin, or one for each axis.
-        padding: how many zeros are put before and behind each axis, or one number for each axis.
+        padding: how many zeros are put before and after each axis, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
         groups: how many groups of channels; each makes its share of the outputs.
 
@@ -157,8 +157,8 @@ def conv_general(
         input: floating, ``(N, ..., C)`` with one to three axes in the middle.
         weight: ``(O, ..., C / groups)``.
         stride: how far apart windows begin, one number or one for each axis.
-        padding: how many zeros are put before and behind an axis, or taken from it if negative: one number, one for
-            each axis, or a pair of sequences, before and behind.
+        padding: how many zeros are put before and after an axis, or taken from it if negative: one number, one for
+            each axis, or a pair of sequences, before and after.
         kernel_dilation: how far apart the elements of a window are.
         input_dilation: how far apart the elements of the input are; between them are zeros.
         groups: how many groups of channels; each makes its share of the outputs.
@@ -203,7 +203,7 @@ def conv_transpose1d(
         stride: how far apart windows begin.
         padding: how many elements are taken from both ends of the result.
         dilation: how far apart the elements of a window are.
-        output_padding: how many elements are added behind the result.
+        output_padding: how many elements are added after the result.
         groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
@@ -243,7 +243,7 @@ def conv_transpose2d(
         stride: how far apart windows begin, or one for each axis.
         padding: how many elements are taken from both ends of each axis of the result, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
-        output_padding: how many elements are added behind each axis of the result, or one number for each axis.
+        output_padding: how many elements are added after each axis of the result, or one number for each axis.
         groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
@@ -285,7 +285,7 @@ def conv_transpose3d(
         stride: how far apart windows begin, or one for each axis.
         padding: how many elements are taken from both ends of each axis of the result, or one number for each axis.
         dilation: how far apart the elements of a window are, or one for each axis.
-        output_padding: how many elements are added behind each axis of the result, or one number for each axis.
+        output_padding: how many elements are added after each axis of the result, or one number for each axis.
         groups: how many groups of channels; each makes its share of the outputs.
 
     Returns:
@@ -436,7 +436,7 @@ def _numbers(name: str, word: str, value: Any, rank: int, lowest: int | None = 1
 
 
 def _paddings(name: str, padding: Any, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How many zeros are put before and behind each axis."""
+    """How many zeros are put before and after each axis."""
     ends = as_sequence(padding)
     if ends is not None and len(ends) == 2 and all(as_sequence(end) is not None for end in ends):
         before, behind = [_numbers(name, "padding", end, rank, None) for end in ends]

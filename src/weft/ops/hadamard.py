@@ -124,7 +124,7 @@ def _position(order: int) -> int:
 
 @functools.cache
 def _table() -> np.ndarray[Any, Any]:
-    """The matrices of orders 1, 12, 20 and 28, one behind the other."""
+    """The matrices of orders 1, 12, 20 and 28, one after the other."""
     matrices = [np.ones((1, 1)), _paley(), *[_williamson(rows) for rows in _CIRCULANTS.values()]]
     return np.concatenate([matrix.ravel() for matrix in matrices]).astype(np.int8)
 

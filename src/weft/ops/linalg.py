@@ -333,7 +333,7 @@ def svd(a: Array, compute_uv: bool = True, *, full_matrices: bool = True, stream
     Returns:
         U ``(..., M, M)``, S ``(..., min(M, N))`` and V^H ``(..., N, N)``; with ``full_matrices=False``, U ``(..., M,
         min(M, N))`` and V^H ``(..., min(M, N), N)``; S alone, if not ``compute_uv``. NaN for matrices with infinite or
-        NaN elements. Signs or phases of singular vectors are not determined, nor are the vectors behind the first
+        NaN elements. Signs or phases of singular vectors are not determined, nor are the vectors after the first
         min(M, N): derivatives are those of the choice that changes least.
 
     Raises:

@@ -135,7 +135,7 @@ def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrD
 
     Args:
         a: an array of any dtype, ordered as by `sort`.
-        kth: the index; negative ones count from the end. No element before it is larger, none behind it is smaller.
+        kth: the index; negative ones count from the end. No element before it is larger, none after it is smaller.
         axis: the axis; None for the flattened array.
 
     Returns:

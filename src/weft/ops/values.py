@@ -115,7 +115,7 @@ def array_interface(node: Node) -> dict[str, Any]:
     if dtype is bfloat16:
         raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
     view = seen(node, "make a NumPy array of", AttributeError)
-    if 0 in node.shape:  # an empty array may begin anywhere, also behind the buffer
+    if 0 in node.shape:  # an empty array may begin anywhere, also after the end of the buffer
         return {"version": 3, "shape": node.shape, "typestr": _type_string(dtype), "data": b""}
     return {
         "version": 3,

@@ -121,7 +121,7 @@ def spread(count: int, spacing: int) -> int:
 
 
 class Geometry(NamedTuple):
-    """The windows, per spatial axis: the distance of their beginnings, how many zeros are put before and behind the
+    """The windows, per spatial axis: the distance of their beginnings, how many zeros are put before and after the
     array (negative: elements taken away), the distance of a window's elements, and that of the array's elements,
     between which are zeros; and how many groups of channels there are, and whether weights are reversed."""
 

@@ -26,7 +26,7 @@ class _Depthwise(Primitive):
 class Depthwise(_Depthwise):
     """An array ``(N, ..., C)`` and weights ``(elements of a window, C)`` give ``(N, counts, C)``: sums over the
     elements of a window, in order, each term added by a fused multiply-add. There are ``low`` zeros before the array,
-    and behind it as many as windows need."""
+    and after it as many as windows need."""
 
     name = "depthwise"
     parameters = ("counts", "sizes", "strides", "low", "spacings")

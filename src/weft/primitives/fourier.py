@@ -29,7 +29,7 @@ LONGEST_COLUMN = 4096
 """Axes longer than this that are not the last one are transformed in a transposed copy."""
 
 PADDING = 48
-"""How many complex numbers are left free between and behind the buffers of a transform."""
+"""How many complex numbers are left free between and after the buffers of a transform."""
 
 
 def transform_bytes(length: int, lanes: int) -> int:

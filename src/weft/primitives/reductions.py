@@ -153,7 +153,7 @@ class Reduction(Folding):
         return Node(self.totals, (x,), (axis, size, part, False), shape, dtype, None)
 
     def _boxes(self, x: Node, axes: Sequence[int], axis: int, inner: int, wide: Dtype) -> Node:
-        """The reductions of ``inner`` elements of an axis together with the reduced axes behind it."""
+        """The reductions of ``inner`` elements of an axis together with the reduced axes after it."""
         if wide is not x.dtype:
             x = Node(p.cast, (x,), (wide,), x.shape, wide, None)
         folded = [a for a in axes if a > axis]

@@ -23,7 +23,7 @@ Factors = tuple[tuple[tuple[int, int], ...], ...]
 
 
 class Operand(NamedTuple):
-    """An operand or a result in memory: strides are in elements; its first element is ``offset`` bytes behind the
+    """An operand or a result in memory: strides are in elements; its first element is ``offset`` bytes after the
     address in ``slot`` of the run's table. An operand that has ``factors`` has no strides."""
 
     shape: Shape

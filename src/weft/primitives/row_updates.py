@@ -21,7 +21,7 @@ __all__ = ["row_numbers", "row_updates"]
 
 class RowNumbers(Indexed):
     """The number of the row to which each update of a `scatter` goes. The rows are indexed by the first axes of
-    ``sizes``; the inputs are indices along them. An update that goes nowhere gets the number behind that of the last
+    ``sizes``; the inputs are indices along them. An update that goes nowhere gets the number after that of the last
     row."""
 
     name = "row_numbers"

@@ -32,7 +32,7 @@ _KINDS = {
 }
 _VERSIONED = b"dltensor_versioned"
 _HEADER = {b"dltensor": 0, _VERSIONED: 32}
-"""For each name of a capsule: at which byte behind its pointer the description of the tensor begins."""
+"""For each name of a capsule: at which byte after its pointer the description of the tensor begins."""
 _MAJOR = 1
 
 

@@ -32,7 +32,7 @@ class Engine(ABC):
 
     queues = False
     """Whether `run` returns when the steps are queued on the device. Later reads of their results through this engine
-    are queued behind them, or wait."""
+    are queued after them, or wait."""
 
     works_in_parallel = False
     """Whether the device has several queues, which may run work in another order than that in which it was

@@ -97,7 +97,7 @@ def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -
 
     The elements must be on the host.
     """
-    if 0 in shape:  # an empty view may begin anywhere, also behind the buffer
+    if 0 in shape:  # an empty view may begin anywhere, also after the end of the buffer
         return np.empty(shape, dtype.numpy)
     strides = tuple([stride * dtype.size for stride in view.strides])
     return np.ndarray(shape, dtype.numpy, whole_buffer(view, writable), view.offset, strides)

@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """Memory that a step uses: the bytes from ``low`` up to, but without, ``high`` behind the address in a slot of the
+    """Memory that a step uses: the bytes from ``low`` up to, but without, ``high`` after the address in a slot of the
     table. Memory that is neither read nor written is scratch memory."""
 
     slot: int

@@ -1,7 +1,7 @@
 """Copies of arrays from one device to another.
 
 An array's buffer is on one device; work on another device reads a copy, which is cached as long as the view of the
-array exists. Where a graph continues on another device, the copy is queued behind the work that computes the value
+array exists. Where a graph continues on another device, the copy is queued after the work that computes the value
 (`send`), and the work that reads it waits for that copy alone. Otherwise the copy is made when it is first needed.
 """
 
@@ -64,7 +64,7 @@ def on_host(view: View, span: Span) -> View:
 
 
 class Sending:
-    """A copy that a stream makes behind the work that computes the elements. It is the event of the view that refers to
+    """A copy that a stream makes after the work that computes the elements. It is the event of the view that refers to
     the copy."""
 
     __slots__ = ("_abandoned", "_buffer", "_event", "_lock", "_span", "_stopped", "_view", "done")

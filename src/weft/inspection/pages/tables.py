@@ -14,7 +14,7 @@ def column(
     texts: Sequence[str] | None = None,
     bar: bool = False,
 ) -> dict[str, Any]:
-    """A column: numbers formatted by ``text``, optionally with a ``bar`` behind each in proportion to it; or
+    """A column: numbers formatted by ``text``, optionally with a ``bar`` after each in proportion to it; or
     ``texts``."""
     numbers = None if values is None else list(values)
     shown = list(texts or ()) if numbers is None else [text(number) for number in numbers]

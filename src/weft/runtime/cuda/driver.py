@@ -311,7 +311,7 @@ class Driver:
         self._call("cuMemcpyHtoDAsync_v2", target, source, size, stream)
 
     def copy_out(self, target: int, source: int, size: int, stream: int) -> None:
-        """Queue a copy to the host, behind the queued work. If ``target`` is not pinned, this waits for the copy."""
+        """Queue a copy to the host, after the queued work. If ``target`` is not pinned, this waits for the copy."""
         code = self._copy_out(target, source, size, stream)
         if code:
             self.check(code, "cuMemcpyDtoHAsync_v2")

@@ -164,7 +164,7 @@ class CudnnCall(LibraryCall):
     ``sizes`` in bytes, and of scratch memory if there is any. An operand at an address that cuDNN cannot read is copied
     first.
 
-    It may be several calls, each for the parts of the tensors that begin ``offsets`` bytes behind their beginnings.
+    It may be several calls, each for the parts of the tensors that begin ``offsets`` bytes after their beginnings.
     """
 
     title: str

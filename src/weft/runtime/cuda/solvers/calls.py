@@ -50,7 +50,7 @@ class Solvers:
         self._sizes: dict[tuple[Any, ...], tuple[int, int]] = {}
 
     def size(self, name: str, arguments: Sequence[Any], after: Sequence[Any] = ()) -> int:
-        """How many elements a function says that it needs; ``after`` are its arguments behind that number."""
+        """How many elements a function says that it needs; ``after`` are its arguments after that number."""
         found = ctypes.c_int()
         self.library.call(name, self._handles.solver, *arguments, ctypes.byref(found), *after)
         return found.value
