@@ -151,7 +151,9 @@ def compile(  # the name users know
             outside as well and assigns to in place.
         TraceError: ``fun`` needs the value of an array while it is traced.
 
-    >>> f = mx.compile(lambda x: mx.exp(x) + 1) >>> f(mx.array(0.0)) array(2, dtype=float32)
+    >>> f = mx.compile(lambda x: mx.exp(x) + 1)
+    >>> f(mx.array(0.0))
+    array(2, dtype=float32)
     """
     if not callable(fun):
         raise ArgumentTypeError(f"[compile] takes a function, not {type(fun).__name__}.")
@@ -203,8 +205,9 @@ class _Compiled:
         Raises:
             TraceError: a transformation is tracing.
 
-        >>> f = mx.compile(lambda x: mx.softmax(x * 2, axis=-1)) >>> [kernel.name for kernel in f.explain(mx.ones((4,
-        8))).kernels] ['multiply, max, subtract, exp, sum, divide']
+        >>> f = mx.compile(lambda x: mx.softmax(x * 2, axis=-1))
+        >>> [kernel.name for kernel in f.explain(mx.ones((4, 8))).kernels]
+        ['multiply, max, subtract, exp, sum, divide']
         """
         if is_tracing():
             raise TraceError(

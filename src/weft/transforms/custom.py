@@ -52,8 +52,14 @@ class custom_function:  # users know it as a decorator
     belongs; None in a tuple stands for zeros. Rules may be called long after the call of the function has ended, so
     they may use only its arguments and output.
 
-    >>> @mx.custom_function ... def f(x): ...     return mx.sin(x) >>> @f.vjp ... def f_vjp(primals, cotangent, output):
-    ...     return cotangent * 2 >>> mx.grad(f)(mx.array(1.0)) array(2, dtype=float32)
+    >>> @mx.custom_function
+    ... def f(x):
+    ...     return mx.sin(x)
+    >>> @f.vjp
+    ... def f_vjp(primals, cotangent, output):
+    ...     return cotangent * 2
+    >>> mx.grad(f)(mx.array(1.0))
+    array(2, dtype=float32)
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:

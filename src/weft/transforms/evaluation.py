@@ -84,7 +84,10 @@ def get_array_buffer_size(*args: Any) -> int:
     Raises:
         ValueError: an array has not been evaluated.
 
-    >>> x = mx.zeros((256,)) >>> mx.eval(x) >>> mx.get_array_buffer_size(x, [x]) 1024
+    >>> x = mx.zeros((256,))
+    >>> mx.eval(x)
+    >>> mx.get_array_buffer_size(x, [x])
+    1024
     """
     buffers = {}
     for leaf in tree.leaves_of(args):
