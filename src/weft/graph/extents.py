@@ -4,13 +4,16 @@ A symbolic extent supports arithmetic (``+ - * // %``). Everything else is done 
 depends on what the answer is used for:
 
 - Whether two are the same for every shape of the inputs: ``identical(left, right)``. Equal numbers of one call are not
-enough. - Whether two are equal, in a shape rule, which runs again for other shapes: ``agree(left, right)``. - Whether
-two are equal, if the answer decides what the graph is: ``decide_equal(left, right)``, which notes a decision. - Another
-comparison that decides something: ``decide(operator.lt, left, right)``, which notes a decision. - A plain int, for a
-loop or a number of nodes: ``fixed(extent)``, which notes a decision. - A plain int for a message, or to compare as with
-``agree``: ``value_of(extent)``, ``values_of(shape)``. - A number that is calculated again for other shapes:
-``smallest``, ``largest``, ``product``, and   ``derived(function, *operands)`` for any function of ints. Programs with
-it can be exported if the function is   ``named``. - The extent that two broadcast to: ``joint_extent(left, right)``.
+  enough.
+- Whether two are equal, in a shape rule, which runs again for other shapes: ``agree(left, right)``.
+- Whether two are equal, if the answer decides what the graph is: ``decide_equal(left, right)``, which notes a decision.
+- Another comparison that decides something: ``decide(operator.lt, left, right)``, which notes a decision.
+- A plain int, for a loop or a number of nodes: ``fixed(extent)``, which notes a decision.
+- A plain int for a message, or to compare as with ``agree``: ``value_of(extent)``, ``values_of(shape)``.
+- A number that is calculated again for other shapes: ``smallest``, ``largest``, ``product``, and
+  ``derived(function, *operands)`` for any function of ints. Programs with it can be exported if the function is
+  ``named``.
+- The extent that two broadcast to: ``joint_extent(left, right)``.
 
 A decision is noted with the line of the user's program. A call with shapes for which the decision would be another one
 is refused, so only note decisions that the graph depends on. ``agree`` and ``value_of`` are right in code that runs
