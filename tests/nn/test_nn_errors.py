@@ -284,9 +284,6 @@ def test_a_forgotten_initialisation_is_named_wherever_it_shows() -> None:
             use()
 
 
-# nn.value_and_grad.
-
-
 def test_errors_of_value_and_grad_name_the_function() -> None:
     model = linear()
 

@@ -1,5 +1,4 @@
-"""Logarithms of probabilities from logits of every magnitude, compared with float64: no digits are lost if logits are
-far apart."""
+"""Logarithms of probabilities from logits of every magnitude, against float64: large logits do not cost digits."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ PROBABILITIES = softmax(np.cos(np.arange(16)).reshape(4, 4), axis=1).astype(np.f
 
 
 def near(magnitude: float, dtype: str = "float32") -> np.ndarray:
-    """Logits of a magnitude whose differences are the smallest ones of a dtype."""
+    """Logits of a magnitude whose distances are the smallest in a dtype, but at least 0.25."""
     distance = float(np.spacing(np.array(magnitude, DTYPES[dtype]))) * (2**16 if dtype == "bfloat16" else 1)
     return np.array(magnitude, DTYPES[dtype]).astype(np.float64) + max(distance, 0.25) * STEPS
 
@@ -105,7 +104,7 @@ def test_gradients(magnitude: float) -> None:
 
 @pytest.mark.parametrize("magnitude", MAGNITUDES)
 def test_second_derivatives(magnitude: float) -> None:
-    """The derivatives of ``sum(w * log_softmax(x))`` are ``p p^T - diag(p)`` times the sum of ``w``."""
+    """The second derivatives of ``sum(w * log_softmax(x))`` are ``p p^T - diag(p)`` times the sum of ``w``, here 1."""
     logits = near(magnitude)[1]
     p = softmax(logits)
     weights = mx.array(PROBABILITIES[0])

@@ -60,7 +60,7 @@ def test_losses_against_mlx(mlx_package, name, arrays, settings, reduction):
 
 
 def test_smooth_l1_loss_is_smooth_where_its_formulas_meet():
-    """Values and slopes on both sides of a ``beta`` other than the default of 1 agree."""
+    """Values and slopes on both sides of ``beta``, which is 2 instead of the default of 1."""
     differences = mx.array([0.0, 0.5, -1.0, 2.0, -2.5, 4.0])
     loss = lambda x: nn.losses.smooth_l1_loss(x, mx.zeros(6), beta=2.0, reduction="none")  # noqa: E731 - a formula
     assert loss(differences).tolist() == [0.0, 0.0625, 0.25, 1.0, 1.5, 3.0]
@@ -126,9 +126,6 @@ def test_losses_of_halves_stay_halves_and_those_of_integers_are_floats():
 def test_losses_refuse_what_does_not_fit(name, arrays, settings, message):
     with pytest.raises(ValueError, match=message):
         getattr(nn.losses, name)(*map(mx.array, arrays), **settings)
-
-
-# nn.value_and_grad.
 
 
 def test_value_and_grad_follows_the_trainable_parameters():

@@ -120,7 +120,7 @@ def test_quantize_replaces_what_the_predicate_chooses() -> None:
 
 
 def test_layers_of_others_are_asked_only_for_what_is_wanted() -> None:
-    """Their `to_quantized` may have only the parameters that it has had in older versions of MLX."""
+    """`nn.quantize` passes ``quantize_input`` only if it is set: layers of others may not accept it."""
 
     class Own(nn.Linear):
         def to_quantized(self, group_size: int | None, bits: int | None, mode: str) -> nn.Linear:  # type: ignore[override]

@@ -105,7 +105,7 @@ def stft(
 
 
 def istft(x: np.ndarray, size: int, hop: int, window: np.ndarray, inverse: Callable[..., Any]) -> np.ndarray:
-    """The signal of frames, including what `stft` has padded in front of it."""
+    """The signal of frames, with the padding of `stft` at both ends."""
     frames = inverse(np.swapaxes(wide(x), -1, -2), size).real
     count = frames.shape[-2]
     total = np.zeros((*frames.shape[:-2], (count - 1) * hop + size))

@@ -15,7 +15,7 @@ _CODES = dict.fromkeys(("jvp", "vjp", "second order"), "codes are whole numbers,
 _ROUNDED = dict.fromkeys(("jvp", "vjp", "second order"), "as if nothing was rounded: see test_quantized.py")
 _MOST_WORD = (1 << 20) - 1
 _FINITE = np.uint32(0x77777777)
-"""The bits of words whose small floating-point numbers are positive and not NaN."""
+"""A mask for words of small floating-point numbers: after it they are positive and no NaN."""
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 _MODES = {"mxfp4": (32, 4, 6.0), "mxfp8": (32, 8, 448.0), "nvfp4": (16, 4, 6.0)}
 
@@ -154,13 +154,13 @@ def _swapped(x: np.ndarray) -> np.ndarray:
 
 
 def _rounded_float4(x: np.ndarray) -> np.ndarray:
-    """Numbers rounded so that the format of `_SIXES` represents them exactly."""
+    """The numbers after quantisation to 4 bits with the scale 1."""
     codes = float_codes(x, 4).astype(np.int64)
     return FLOAT4[codes % 8] * np.where(codes >= 8, -1, 1)
 
 
 def _with_six(mx: Any, x: Any) -> Any:
-    """``x`` with a 6 in front of each group of 32, so that its scale is 1."""
+    """``x`` with a 6 before each row of 31 numbers, which makes a group of 32 with the scale 1."""
     return mx.concatenate([mx.full_like(x[..., :1], 6.0), x], axis=-1)
 
 

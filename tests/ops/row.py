@@ -29,7 +29,7 @@ KINDS = [
     ("bool_",),
     ("complex64",),
 ]
-"""Dtypes that have the same kind of code: the gate runs with one dtype of each kind."""
+"""Kinds of dtypes with similar code: the gate tests one dtype of each of some kinds."""
 
 CHECKS = frozenset(
     {

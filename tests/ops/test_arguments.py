@@ -1,4 +1,4 @@
-"""What the public functions accept, how they promote and broadcast, and their errors for other arguments."""
+"""The arguments that public functions accept, their promotion and broadcasting, and the errors for other arguments."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_promotion(a: Any, b: Any, dtype: mx.Dtype) -> None:
 
 
 def test_arrays_as_numbers() -> None:
-    """Integers that have to be computed are waited for and read, also where nodes are replayed."""
+    """Arrays are evaluated and read where integers are expected; in a compiled function that is an error."""
     array: Any = mx.array  # the annotations of functions name the intended types: ints
     numpy: Any = np.array([1])
     two, one = array(2), array(1, mx.uint8)

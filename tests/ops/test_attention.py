@@ -1,4 +1,4 @@
-"""Attention beyond the table: sizes that are unknown when it is traced, no keys, errors."""
+"""Attention beyond the table: shapeless traces, blocks, memory, no keys, vmap, errors."""
 
 from __future__ import annotations
 

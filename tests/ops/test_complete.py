@@ -40,7 +40,7 @@ def test_every_row_is_a_public_function_or_a_method() -> None:
 
 
 def test_names_are_public_once() -> None:
-    """Every function of `ops` is in `mx`, and `import *` brings just the public names."""
+    """Every function of `ops` is the one of that name in `mx`; ``import *`` imports all public names but ``bool``."""
     everything: dict[str, object] = {}
     exec("from weft.core import *", everything)
     del everything["__builtins__"]

@@ -20,7 +20,7 @@ from tests.sampling import Cases
 
 STEP = 1e-5
 SINGLE_STEP = 1e-2
-"""Rows whose derivative itself is computed in single precision."""
+"""The step of a difference of derivatives that are computed in single precision."""
 
 
 def precise_dtype(row: Row) -> str | None:
@@ -55,7 +55,7 @@ class Problem:
         return every
 
     def values(self, point: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The inexact results of the oracle in double precision."""
+        """The results of the oracle in double precision."""
         with np.errstate(all="ignore"):
             return [np.asarray(y) for y in flat(self.row.oracle(*self.complete([widened(x) for x in point], widened)))]
 
@@ -85,7 +85,7 @@ class Problem:
 
     @property
     def tolerance(self) -> float:
-        """The tolerance for numbers of size one."""
+        """The error that a derivative may have, absolute and relative."""
         if self.through_half:
             return 2e-2
         if self.dtype == "float64":

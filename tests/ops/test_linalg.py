@@ -130,7 +130,7 @@ NO_RESULT: dict[str, tuple[Callable[[Any], Any], list[list[float]]]] = {
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("name", NO_RESULT)
 def test_where_there_is_no_result_it_is_nan(name: str, dtype: mx.Dtype) -> None:
-    """Only that matrix of a stack is NaN."""
+    """The result is NaN for that matrix of a stack, and for no other."""
     function, wrong = NO_RESULT[name]
     stack = mx.array([[[4.0, 1.0], [1.0, 2.0]], wrong, [[2.0, 0.5], [0.5, 1.0]]], dtype=mx.float32).astype(dtype)
     found = np.array(function(stack))

@@ -58,7 +58,7 @@ def test_nan_stays_nan(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
 def test_the_range_is_not_left(mode: str) -> None:
-    """Scales that are powers of two let no number overflow, and infinity becomes the largest number."""
+    """With the scales that are chosen, no number overflows, and infinity becomes the largest number."""
     x = mx.array([[3e38, -1e-38, 1.0, mx.inf] * 8])
     back = to_numpy(mx.dequantize(*mx.quantize(x, mode=mode), mode=mode, dtype=mx.float64))
     assert np.isfinite(back).all()
@@ -89,7 +89,7 @@ PRODUCTS = [
 
 
 def test_products_are_those_of_the_numbers_bit_for_bit(cases: Cases, rng: np.random.Generator) -> None:
-    """In every kind of kernel; 170 columns and 640 terms are multiples of no block."""
+    """Every way to compute a product gives these bits; blocks of columns and of terms have a remainder."""
     for (bits, group_size, mode), name, rows, transpose in cases.some(4, PRODUCTS):
         dtype = getattr(mx, name)
         wide = mx.float64 if name == "float64" else mx.float32
@@ -141,7 +141,7 @@ def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator)
 
 
 def test_neighbours_that_choose_the_same_matrix_are_multiplied_together(rng: np.random.Generator) -> None:
-    """Runs of all lengths, sorted or not, have the bits of single products."""
+    """Runs of equal indices, of several lengths, sorted or not, have the bits of single products."""
     parts = mx.quantize(mx.array(rng.normal(size=(3, 40, 64)).astype(np.float32)), 32)
     index = mx.array([0] * 9 + [1, 2, 2, 0] + [2] * 3 + [5, -1, 1, 1, 1])
     x = mx.array(rng.normal(size=(len(index.tolist()), 1, 64)).astype(np.float32))

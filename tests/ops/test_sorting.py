@@ -116,7 +116,7 @@ def test_every_bit(dtype: str, kind: str, cases: Cases, rng: np.random.Generator
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "complex64"])
 def test_a_sample_that_misleads(dtype: str, rng: np.random.Generator) -> None:
-    """The sample that the bounds of parts are estimated from is smaller than all other elements."""
+    """The elements of the sample, which decides between which elements rows are cut, are all equal to the smallest."""
     x = drawn(rng, (1, LONG + SMALLEST_BLOCK + 5), numpy_dtype(dtype)).copy()
     sample = np.arange(SAMPLE) * x.shape[1] // SAMPLE
     x[0, sample] = np.sort(x)[0, 0]
@@ -191,7 +191,7 @@ def test_like_numpy(data: st.DataObject) -> None:
 
 
 def check_partition(x: mx.array, ordered: mx.array, kth: int, axis: int) -> None:
-    """Both sides have the right elements, and so has the place between them."""
+    """Both sides have the right elements, and so has ``kth``."""
     kth %= x.shape[axis]
     found = mx.partition(x, kth, axis=axis)
     places = mx.argpartition(x, kth, axis=axis)

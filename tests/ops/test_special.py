@@ -87,7 +87,7 @@ def test_means_of_halves_do_not_overflow() -> None:
     ids=str,
 )
 def test_ranges_of_whole_numbers_from_floats(numbers: tuple[float, ...]) -> None:
-    """NumPy and MLX take the difference of the first two elements as the step."""
+    """As in NumPy and MLX, the step is the difference of the first two elements, after their conversion."""
     assert _range(mx, numbers).tolist() == _range(np, numbers).tolist()
 
 

@@ -36,7 +36,7 @@ def results(row: Row, arrays: list[Any], namespace: Any = mx) -> list[Any]:
 
 @pytest.mark.parametrize("row", checked("value", ROWS))
 def test_value(row: Row, cases: Cases, seed: int) -> None:
-    """In the row's first dtype and in one of each of some kinds."""
+    """In the row's first dtype, and in one dtype of each of some kinds."""
     kinds = [found for kind in KINDS if (found := [dtype for dtype in kind if dtype in row.dtypes])]
     for dtype in cases.one_of_each(row.dtypes[0], cases.some(2, kinds)):
         check_value(row, dtype, seed)

@@ -78,7 +78,7 @@ def test_vmap_to_the_last_axis(row: Row, seed: int) -> None:
 
 
 def gradient_of(row: Row, arguments: Sequence[np.ndarray]) -> Any:
-    """The gradient of the sum of squares of the inexact results in the inexact arguments; None if there are none."""
+    """The gradient of the sum of squares of the inexact results in the floating arguments; skips a test without any."""
     positions = [n for n, x in enumerate(arguments) if is_floating(x)]
 
     def loss(*arrays: Any) -> Any:

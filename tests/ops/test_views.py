@@ -56,7 +56,7 @@ def test_as_strided_reads_what_it_says_or_refuses(
 def test_memory_that_is_read_twice_is_not_overwritten(
     shape: tuple[int, ...], strides: tuple[int, ...], offset: int
 ) -> None:
-    """The result is as large as the argument, which is not used afterwards."""
+    """The result is as large as the argument, which ends, but must not be stored in its memory."""
 
     def function(x: mx.array) -> mx.array:
         return mx.as_strided(x, shape, strides, offset) + 1

@@ -1,4 +1,4 @@
-"""Machine code that one process leaves on disk for another one; each test starts several processes."""
+"""Machine code that one process writes to the disk, and another one reads."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ def test_a_second_process_plans_no_large_program(filled: tuple[Path, dict[str, A
 
 
 def test_where_they_are_planned_again(copy: Path, filled: tuple[Path, dict[str, Any]]) -> None:
-    """Results are the same. Plans are made again if the number of threads, files of the planner or limits differ, with
-    checks of plans, and without a cache."""
+    """Another number of threads, other or unknown files of the planner, another version, checks of plans, or no cache:
+    plans are made again, and give the same results."""
     _, results = filled
     changes: list[tuple[str, dict[str, str]]] = [
         ("", {"WEFT_NUM_THREADS": "1"}),
@@ -143,7 +143,7 @@ def test_code_that_is_gone_is_made_again(copy: Path, filled: tuple[Path, dict[st
 
 
 def test_what_refers_to_memory_is_not_cached(tmp_path: Path) -> None:
-    """The steps of transforms contain the addresses of tables."""
+    """Steps of Fourier transforms hold addresses of tables, so their plans are made anew in each process."""
     first, second = [run(tmp_path, "transforms") for _ in range(2)]
     assert first["planned"] == second["planned"] > 0
     assert first["results"] == second["results"]

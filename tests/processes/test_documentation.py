@@ -1,4 +1,4 @@
-"""The documentation is complete: every public name is described, has an example and a place, and every block runs.
+"""The documentation is complete: every public name is described, has an example and is on a page, and every block runs.
 
 `make docs` makes a site of the same pages and docstrings. Tests that need Sphinx are in `test_site`.
 """
@@ -113,10 +113,10 @@ def test_an_example_that_doctest_leaves_out(full: str) -> None:
 
 
 def undescribed(full: str) -> list[str]:
-    """Parameters that the docstring does not describe, neither below `Args:` nor as code in the text.
+    """Parameters that the docstring describes neither below `Args:` nor as code in the text.
 
-    It need not describe the stream, nor an array that the function is about, nor an only argument. It may say that the
-    arguments are those of another function.
+    It need not describe a stream or device, nor the only argument, nor a first one that is just called an array. It may
+    say that the arguments are those of another function.
     """
     text = docstring(full).partition(">>>")[0]
     names = list(inspect.signature(function_of(OBJECTS[full]) or OBJECTS[full]).parameters)

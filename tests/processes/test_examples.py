@@ -1,4 +1,4 @@
-"""The examples, in their short form, each in an interpreter of its own; examples that were stopped continue."""
+"""The examples run in their short form, each in its own interpreter, and continue where they were stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(name: str, folder: Path, *arguments: str) -> str:
 
 
 class Example(NamedTuple):
-    """An example file, the arguments that stop it early, and the file that it saves."""
+    """A file, arguments with which it stops early, and the files that it saves."""
 
     file: str
     stopped_early: tuple[str, ...]

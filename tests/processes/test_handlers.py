@@ -27,7 +27,7 @@ from weft.runtime.streams import Event
 
 WEFT = os.path.dirname(weft.__file__)
 ALLOCATOR = memory.__file__
-"""The file in which no handler can run between certain statements."""
+"""No handler runs before its lines: statements that belong together are written so that Python runs none in between."""
 
 
 WITH_THREADING = (WEFT, threading.__file__)
@@ -40,9 +40,9 @@ class Stopped(BaseException):
 def lines_of(
     call: Callable[[], Any], handle: Callable[[], Any], number: int = -1, files: tuple[str, ...] = (WEFT,)
 ) -> int:
-    """Make a call, with a handler before the line of Weft that comes after ``number`` others. Returns the number of
-    lines. There is no handler where Python runs none: before ``try:``, and at the end of a `with` block before
-    ``__exit__``."""
+    """Make a call, and count the lines of Weft that run. Before line ``number`` of these, counted from 0, ``handle`` is
+    called. Python runs no handler before ``try:``, nor at the end of a ``with`` block before ``__exit__`` is called:
+    these are not counted."""
     count = 0
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -236,7 +236,7 @@ def test_an_interrupt_while_a_stream_begins_arrives(monkeypatch: pytest.MonkeyPa
 
 def test_an_interrupt_at_the_end_of_waiting_leaves_others_no_closed_lock() -> None:
     class Interrupted:
-        """A lock that a handler interrupts after it was acquired, as is possible on Python 3.14 also in a ``with``."""
+        """A lock: right after it is acquired, a handler raises. On Python 3.14 this may happen in a ``with``, too."""
 
         def __init__(self, lock: Any) -> None:
             self.lock, self.release = lock, lock.release
@@ -262,8 +262,8 @@ def test_an_interrupt_at_the_end_of_waiting_leaves_others_no_closed_lock() -> No
 
 
 def test_no_while_stands_in_a_block() -> None:
-    """In CPython 3.12 and 3.13, an interrupt at the jump back of a `while` would leave no block, so that a lock stayed
-    closed."""
+    """In CPython 3.12 and 3.13 an interrupt at the repetition of a loop is outside of the enclosing block, whose lock
+    would then stay held."""
     texts = {path: path.read_text() for path in Path(WEFT).rglob("*.py")}
     for path, text in texts.items():
         for block in ast.walk(ast.parse(text)) if "while " in text else ():

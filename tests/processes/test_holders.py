@@ -1,4 +1,4 @@
-"""Weft's knowledge of reference counts, in the Python that imports it."""
+"""Weft checks at import whether it can use the reference counts of this Python."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ class Stopped(BaseException):
 
 
 def stopped_at(number: int, call: Callable[[], Any], function: str | None = None) -> bool:
-    """Make a call, with an interrupt before the line of Weft, or of one function, that comes after ``number`` others.
-    Returns whether the call came that far."""
+    """Make a call, with an interrupt before line ``number``, counted from 0, of the lines of Weft, or of one function,
+    that run. Return whether the call got there."""
     lines = itertools.count()
     reached = False
 
@@ -53,7 +53,7 @@ def stopped_at(number: int, call: Callable[[], Any], function: str | None = None
 
 
 class Checked(dict[str, Any]):
-    """A dict with an assignment of its own."""
+    """A dict with its own ``__setitem__``."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         assert isinstance(key, str)
@@ -61,7 +61,7 @@ class Checked(dict[str, Any]):
 
 
 class CheckedList(list[Any]):
-    """A list with an assignment of its own."""
+    """A list with its own ``__setitem__``."""
 
     def __setitem__(self, index: Any, value: Any) -> None:
         assert isinstance(index, int | slice)

@@ -82,8 +82,7 @@ def test_a_script_runs_as_python_runs_it(tmp_path):
 
 
 def test_a_package_and_its_libraries_find_weft_under_the_names_of_mlx(tmp_path):
-    """The package that is installed under the name of MLX stays as it is; other packages in the same folder are
-    found."""
+    """The ``mlx.core`` in the path is not imported, but ``mlx.data``, which Weft does not replace, is."""
     write(tmp_path / "package", __init__="", __main__=PROGRAM, library=LIBRARY)
     write(tmp_path / "mlx", core="raise AssertionError('the installed one')")
     write(tmp_path / "mlx" / "data", __init__="ORIGIN = 'of others'")

@@ -76,7 +76,7 @@ def test_what_was_cancelled_and_let_go_holds_no_memory(compiled: bool) -> None:
 
 
 def test_what_is_cancelled_does_not_run_what_was_cancelled_before() -> None:
-    """As at the end of the interpreter, which must not wait for all queued work."""
+    """Otherwise the end of the interpreter, which cancels queued work, could wait for all of it."""
     with Gate() as gate, mx.stream(mx.new_stream(mx.cpu)):
         first = mx.exp(gate.behind(0.0))
         mx.async_eval(first)
@@ -212,7 +212,6 @@ INTERRUPTED = """
 
 @pytest.mark.parametrize("kind", ["compiled", "eager", "code"])
 def test_every_interrupt_arrives_and_does_no_harm(kind: str) -> None:
-    """Python drops an interrupt where no caller could see it, such as in a destructor; and those of llvmlite would stop
-    half way."""
+    """An interrupt that Python raises in a destructor would be lost, and llvmlite's destructors do not survive one."""
     printed = run_python(INTERRUPTED.replace("KIND", repr(kind)), WEFT_DISK_CACHE="0")
     assert printed == "True [0.0, 0.0] True\n"

@@ -75,8 +75,8 @@ class TestFork:
         assert run_forking(program) == "0 True\n" * 5
 
     def test_while_a_pool_of_threads_makes_kernels(self) -> None:
-        """During a fork, Python holds a lock that a pool of threads takes for each thread that it starts. The fork
-        waits for threads that make kernels with such a pool, and they need that lock."""
+        """During a fork Python holds a lock that a pool needs to start a thread. The fork waits for threads that make
+        kernels, and these use a pool: it must not wait after that lock was taken."""
         program = """
     signal.alarm(30)
     entered = threading.Event()
@@ -215,7 +215,7 @@ class TestFork:
         assert run_forking(program) == "[0]\n"
 
     def test_what_is_queued_at_the_last_moment(self) -> None:
-        """The child itself computes what other threads queue right before the fork, after the wait for streams."""
+        """The fork waits for streams. If another thread queues work after that, the child computes that work itself."""
         program = """
     stream, other = mx.new_stream(mx.cpu), mx.new_stream(mx.cpu)
     compiled = mx.compile(lambda x: busy(x, 3) + 1)

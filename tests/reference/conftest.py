@@ -1,4 +1,4 @@
-"""All tests of this folder have the reference device."""
+"""All tests of this folder have the reference device as ``mx.gpu``."""
 
 from __future__ import annotations
 

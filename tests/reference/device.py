@@ -27,7 +27,7 @@ class ReferenceSchedule(Schedule):
 
 
 class ReferenceTarget(Target):
-    """Makes objects that can be run. ``limits`` are not those of the CPU, because values must not depend on them."""
+    """Its code is a `KernelCode`. ``limits`` are not those of the CPU: values must not depend on them."""
 
     kind = key = "reference"
     limits = FusionLimits(

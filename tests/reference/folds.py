@@ -35,7 +35,7 @@ class Fold:
         return [array_of(x) for x in self.reducer.merge(L, self._values(left), self._values(right))]
 
     def finished(self, state: State) -> np.ndarray:
-        """The result of a state, which may be one of the accumulators."""
+        """The result of the fold, or the accumulator that the instruction asks for."""
         part = self.instruction.params.get("part")
         if part is not None:
             return state[part]
@@ -45,8 +45,8 @@ class Fold:
         return tuple([value_of(x, dtype) for x, (dtype, _) in zip(state, self.identity, strict=True)])
 
     def reduced(self, elements: State, rows: int, by_lanes: bool, in_parts: bool = False) -> State:
-        """Elements folded along the axes after the first ``rows``, up to the lanes. If there are more lanes than in a
-        chunk, chunks are folded first; ``in_parts`` folds parts of the axis before the lanes first, too."""
+        """Fold the sweep axes, which follow the first ``rows`` axes, and with ``by_lanes`` the lanes, too. If there
+        are more lanes than a chunk has, each chunk is folded first. With ``in_parts``, so is each part of a sweep."""
         lanes = elements[0].shape[-1]
         if by_lanes and lanes > CHUNK:
             chunks = [[x[..., first : first + CHUNK] for x in elements] for first in range(0, lanes, CHUNK)]
@@ -59,8 +59,8 @@ class Fold:
         return self._folded(elements, rows, by_lanes)
 
     def _folded(self, elements: State, rows: int, by_lanes: bool) -> State:
-        """Elements folded one after the other. With ``by_lanes``, every 16th lane is folded, and then the 16 results by
-        halves."""
+        """Fold elements one after the other; with ``by_lanes``, every 16th lane into one accumulator, and then the 16
+        accumulators in halves."""
         *outer, lanes = elements[0].shape
         width = VIRTUAL_LANES if by_lanes else lanes
         state = self.start(*outer[:rows], width)
@@ -76,8 +76,8 @@ class Fold:
         return state
 
     def scanned(self, elements: State, by_lanes: bool) -> State:
-        """Elements joined one after the other along the last axis. With ``by_lanes``, they are joined in vectors of 16:
-        each element with those 1, 2, 4 and 8 before it, unless the scan is sequential."""
+        """Join elements one after the other along the last axis; with ``by_lanes``, in vectors of 16 elements, in which
+        each is first joined with those 1, 2, 4 and 8 before it, unless the scan is sequential."""
         width = VIRTUAL_LANES if by_lanes and not self.reducer.sequential else 1
         vectors: list[State] = []
         for first in range(0, elements[0].shape[-1], width):

@@ -1,7 +1,7 @@
-"""The meaning of a kernel: its instructions, one after the other, each for the whole index space.
+"""Executes the instructions of a kernel one after the other, each for the whole index space.
 
-A value is an array. Its axes are the row axes, the sweep axes and the lanes; its extent is 1 along an axis on which it
-does not depend. Half precision is stored as float32.
+A value is an array. Its axes are the row axes, the sweep axes and the lanes; along an axis on which a value does not
+depend its extent is 1. Half precision is held as float32.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Run:
         return Fold(instruction, self.kernel.instructions[instruction.inputs[0]].dtype)
 
     def reduce(self, position: int, instruction: Instruction) -> np.ndarray:
-        """A reduction along the sweeps and reduced lanes."""
+        """Reduce the sweep axes, and the lanes if they are reduced."""
         fold = self.fold(instruction)
         if fold.reducer.ordered:
             return self.scan(position, instruction)
@@ -99,7 +99,7 @@ class Run:
         inputs = self.inputs(
             instruction, lambda x: np.moveaxis(np.broadcast_to(x, self.extents), axis, -1)[..., ::step]
         )
-        count = len(inputs) - instruction.params.get("parts", 0)  # further inputs are the state before this chunk
+        count = len(inputs) - instruction.params.get("parts", 0)  # further inputs are the totals before this chunk
         joined = fold.scanned(fold.lifted(*inputs[:count], None), by_lanes)
         if instruction.operation == "reduce":
             joined = [x[..., -1:] for x in joined]
@@ -114,7 +114,7 @@ class Run:
         return self.distance(position, instruction) + self.numbers[position, "offset"]
 
     def distance(self, position: int, instruction: Instruction) -> np.ndarray:
-        """How many elements an access is away from its first one, for each point of the index space."""
+        """The distance from an operand's first element, in elements, for each point of the index space."""
         access = instruction.access
         assert access is not None
         total = np.zeros((1,) * len(self.axes), np.int64)

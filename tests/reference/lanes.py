@@ -1,6 +1,7 @@
-"""Lanes whose values are NumPy arrays: the formulas of operations are computed, and not written as code.
+"""Lanes whose values are NumPy arrays: the formulas of operations, computed instead of written as code.
 
-A `Value` has an array instead of the name of a register. As in LLVM, its dtype says whether its integers are signed.
+A `Value` holds an array in place of a register. The value's dtype, not the array's, says whether integers are signed:
+registers of LLVM have no sign.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class _Cells:
 
 @cache
 def wrap_angle(x: float, quarters: float, rest: float) -> float:
-    """The angle in ``[-pi/2, pi/2]`` whose sine is that of ``x`` plus some quarter turns, or its rounding error."""
+    """The angle in ``[-pi/2, pi/2]`` with the sine of ``x`` plus quarter turns; with ``rest``, its rounding error."""
     turns = Fraction(x) * TURNS_PER_RADIAN / (1 << 1168) + Fraction(quarters) / 4
     turns -= round(turns)
     if abs(turns) > Fraction(1, 4):

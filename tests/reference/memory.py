@@ -17,7 +17,7 @@ UNWRITTEN = -1
 
 
 class MemoryFault(Exception):
-    """An access to memory that does not exist."""
+    """An access to bytes that do not exist, or a read of bytes that were never written."""
 
 
 class ReferenceMemory:

@@ -27,7 +27,7 @@ def by(routine: Routine, attaches: bool = False) -> Callable[[F], F]:
 
 
 class Computed(NamedTuple):
-    """The results of a function of the operands; NaN for matrices for which the function finds no result."""
+    """The code of a step: stores the results of a function of the operands, or NaN if it raises ``LinAlgError``."""
 
     call: RoutineCall
     function: Callable[..., Any]

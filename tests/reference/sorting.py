@@ -13,25 +13,26 @@ from weft.primitives.sort_cuts import MIDDLE
 
 
 def ordered(elements: np.ndarray) -> np.ndarray:
-    """Numbers whose order in NumPy is the defined order of these elements."""
+    """The elements in a dtype that NumPy sorts: float32 instead of bfloat16."""
     return elements.astype(np.float32) if elements.dtype == bfloat16.numpy else elements
 
 
 @by(p.argsort.routine)
 def indices(x: np.ndarray, start: int, count: int) -> np.ndarray:
-    """A part of the indices that sort the rows."""
+    """``count`` of the indices that sort each row, from ``start`` on."""
     return np.argsort(ordered(x), axis=-1, kind="stable")[..., start : start + count]
 
 
 @by(p.sort.routine)
 def elements(x: np.ndarray, start: int, count: int) -> np.ndarray:
-    """The same part of the sorted rows."""
+    """``count`` elements of each sorted row, from ``start`` on."""
     return np.take_along_axis(x, indices(x, start, count), -1)
 
 
 @by(p.argpartition.routine)
 def parted_indices(x: np.ndarray, kth: int) -> np.ndarray:
-    """The indices of the smaller, the equal and the larger elements of each row; short rows are sorted."""
+    """For each row, the indices of elements that are smaller than the one of rank ``kth``, equal to it, and larger.
+    Smaller and larger ones keep their order, but short rows are sorted."""
     found, extent = indices(x, 0, x.shape[-1]), x.shape[-1]
     if extent > MIDDLE:
         for row, numbers in zip(found.reshape(-1, extent), ordered(x).reshape(-1, extent), strict=True):
@@ -54,7 +55,7 @@ def marked_first(marks: np.ndarray) -> np.ndarray:
 
 @by(p.searchsorted.routine)
 def places(rows: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
-    """The positions of values in sorted rows."""
+    """The indices at which values would be inserted in sorted rows."""
     side: Literal["left", "right"] = "right" if right else "left"
     found = np.zeros(values.shape, np.uint32)
     for row in np.ndindex(rows.shape[:-1]):

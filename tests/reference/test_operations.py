@@ -33,7 +33,7 @@ def check(row: Row, dtype: str, seed: int) -> None:
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
 def test_the_bits_of_the_cpu(row: Row, cases: Cases, seed: int) -> None:
-    """The row gives the same bits in one of its dtypes."""
+    """In one dtype of the row, as a slow test in all."""
     for dtype in cases.some(1, row.dtypes):
         check(row, dtype, seed)
 
@@ -111,7 +111,7 @@ def test_the_order_of_scans_in_chunks(scan: str, cases: Cases, monkeypatch: pyte
 
 
 def test_partitions_of_long_rows(rng: np.random.Generator) -> None:
-    """Short rows are sorted."""
+    """Rows of at most ``MIDDLE`` elements would be sorted."""
     x = mx.array(np.round(rng.normal(size=(3, MIDDLE + 50)) * 9).astype(np.float32))
     for function in (mx.partition, mx.argpartition):
         assert bits(to_numpy(function(x, 70, stream=mx.gpu))) == bits(to_numpy(function(x, 70)))

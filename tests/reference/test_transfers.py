@@ -104,7 +104,7 @@ def test_a_graph_that_goes_to_and_fro() -> None:
 
 @contextmanager
 def held_up(stream: mx.Stream) -> Iterator[None]:
-    """Keep the stream from beginning further work inside the with block."""
+    """The stream begins no other work before the block ends."""
     gate = threading.Event()
 
     def hold() -> None:
@@ -151,7 +151,7 @@ def test_a_copy_that_others_want_later_is_not_waited_for() -> None:
 @pytest.mark.parametrize("device", [mx.cpu, mx.gpu], ids=str)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_what_is_cancelled_cancels_what_it_waits_for(device: Any, compiled: bool) -> None:
-    """As Ctrl-C does for a thread that waits. A later evaluation gets the values."""
+    """The event is cancelled as by Ctrl-C while a thread waits for it. A later read of the array computes it."""
     first, second = mx.new_stream(device), mx.new_stream(mx.cpu)
     x = numbers(5)
     mx.eval(x)
@@ -186,7 +186,7 @@ def test_copies_of_views_end_with_the_views(engine: ReferenceEngine) -> None:
 def test_a_copy_that_a_run_reads_stays_while_others_make_it_too(
     engine: ReferenceEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two threads find no copy and each make one; a copy exists as long as the view that reads it."""
+    """Two threads find no copy, and both make one. Both read the same copy, which lives as long as the view."""
     x = numbers(50)
     mx.eval(x)
     both = threading.Barrier(2)

@@ -14,7 +14,7 @@ def numbers(*shape: int) -> mx.array:
 
 
 def view_of(x: mx.array) -> View:
-    """The view of the elements of an array in memory."""
+    """The view of memory with the elements of an array, after its evaluation."""
     mx.eval(x)
     assert x.node.value is not None
     return x.node.value
