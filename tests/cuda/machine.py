@@ -60,7 +60,7 @@ class Fault(Exception):
 
 
 class Machine:
-    """One launch of a kernel. A register is an array with an element for each thread of the grid."""
+    """One launch of a kernel. A register is an array with a row for each thread of the grid."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class Machine:
                     counter = order(counters)
 
     def _goes_on(self, counter: int) -> bool:
-        """Let threads with a program counter execute the part that is there. False if they all wait for threads at
-        other places."""
+        """Let the threads with a program counter execute its part of the code. False if they all wait for threads with
+        other counters."""
         part = self.module.parts[counter]
         here = np.flatnonzero(self.counter == counter)
         if part.synchronizes:
@@ -134,8 +134,8 @@ class Machine:
         return bool(here.size)
 
     def _with_members(self, instruction: Instruction, here: np.ndarray) -> np.ndarray:
-        """Those of the threads ``here`` that need not wait: all others of their warp, or of their block, are here
-        too."""
+        """Those of the threads ``here`` that need not wait: all that the instruction names, of their warp, block or
+        cluster, are here, too."""
         at = np.zeros(self.count, bool)
         at[here] = True
         if "barrier" in instruction.text:

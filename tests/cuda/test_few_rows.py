@@ -59,7 +59,7 @@ def test_the_bits_of_the_cpu(cases: Cases, rng: np.random.Generator) -> None:
 
 
 def test_sums_in_full_precision(rng: np.random.Generator) -> None:
-    """Operands of half precision, and operands one of which was converted, give sums in float32."""
+    """Both operands, or one of them, are converted from half precision; sums are in float32."""
     a, b = numbers(rng, (1, 96), mx.bfloat16), numbers(rng, (96, 16), mx.bfloat16)
     assert same_bits(lambda a, b: a.astype(mx.float32) @ b.astype(mx.float32), a, b)
     assert same_bits(lambda a, b: a.astype(mx.float32) @ b, a, b.astype(mx.float32))

@@ -39,8 +39,8 @@ def same_bits(function: Callable[..., mx.array], *arguments: mx.array) -> bool:
 
 
 def computed_here(seed: int) -> list[tuple[Row, str]]:
-    """Operations, each in one of its dtypes, that kernels compute. Routines do not; attention in half precision has
-    other bits on GPUs."""
+    """Rows, each with one of its dtypes, except linear algebra, Fourier transforms, and attention in half precision,
+    which has other bits on GPUs."""
     kernels = [row for row in ROWS if row.dtypes and not row.name.startswith(("linalg.", "fft."))]
     drawn = [(row, row.dtypes[seed % len(row.dtypes)]) for row in kernels]
     halves = ("float16", "bfloat16")
@@ -238,8 +238,7 @@ LONG, LONGER = (4, 1100), (2, 8200)
 """Shapes with rows that are done by one block each, one block doing two; and with rows that two blocks do together."""
 
 EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
-"""Similar shapes, and one with rows that a part of a warp does, in which each thread keeps all its elements in
-registers."""
+"""Shapes with rows that teams, blocks and clusters do, in which each thread keeps all its elements in registers."""
 
 
 @pytest.mark.parametrize(
@@ -345,7 +344,7 @@ def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine:
 
 
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
-    """LLVM accepts the code, and rounds each operation separately."""
+    """LLVM accepts the code, in which each kernel waits once for the kernel before it."""
     x = mx.array(rng.normal(size=(5, 300)).astype(np.float32))
     functions: list[Callable[[mx.array], mx.array]] = [
         lambda x: mx.softmax(mx.sin(x).astype(mx.float16), axis=-1),

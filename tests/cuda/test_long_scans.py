@@ -81,7 +81,7 @@ def test_infinities_and_nan_reach_what_is_behind_them(rng: np.random.Generator) 
     ],
 )
 def test_which_scans_are_done_so(scan: Callable[..., mx.array], dtype: mx.Dtype, is_one_pass: bool) -> None:
-    """Sums and products whose totals, together with a flag, fit in one word."""
+    """Sums and products of floating-point numbers whose totals fit in one word together with a flag, in long rows."""
     node = scan(mx.zeros((1 << 20,), dtype=dtype)).node
     assert (replacement(node, "cuda", None) is not None) == is_one_pass
     assert replacement(scan(mx.zeros((1 << 16,), dtype=dtype)).node, "cuda", None) is None

@@ -40,7 +40,7 @@ def test_extrema_of_16_bits() -> None:
 
 
 def test_masks_of_predicates() -> None:
-    """Shifts, which are zero for large amounts, whose results are masked."""
+    """A masked result of a shift, which is zero for large amounts."""
     x = mx.array([[1, 2, 3], [3, 4, 5]], dtype=mx.uint32)
     text = ptx_of(lambda x: mx.bitwise_and(mx.right_shift(x, 1), x * 5), x)
     assert re.search(r"selp\.b32 %r\d+, %zero32, %r\d+, %p\d+;", text)

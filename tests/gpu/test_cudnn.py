@@ -167,7 +167,7 @@ def attend(turned: bool, mask: Any, scale: float = 0.3) -> Callable[..., list[mx
 
 
 def test_attention(library: FakeCudnn, cases: Cases) -> None:
-    """The result and the cotangents are two calls; with a mask of numbers, only the result is a call."""
+    """The result and the cotangents are two calls; if the mask is an array, only the result is a call."""
     halves = (mx.bfloat16, mx.float16)
     every = [(*one, dtype) for one in product(HEADS, MASKS, (False, True)) for dtype in halves]
     for name, kind, turned, dtype in cases.some(3, every):

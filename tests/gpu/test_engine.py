@@ -330,7 +330,7 @@ def test_streams_wait_for_what_they_need(driver: FakeDriver, seed: int) -> None:
 
 
 def test_many_streams(driver: FakeDriver) -> None:
-    """They share queues, but none has the queue of copies, which sets marks at any time."""
+    """Streams share queues, but none uses the queue of copies, in which marks are set at any time."""
     streams = [mx.new_stream(mx.gpu) for _ in range(24)]
     for number, stream in enumerate(streams):
         mx.eval(mx.exp(values(3 + number), stream=stream))

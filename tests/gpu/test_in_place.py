@@ -35,7 +35,7 @@ class Training:
         return mx.sum(state["m"])
 
     def step(self, x: float = 1.0) -> mx.array:
-        """One step by both; their results must be the same."""
+        """One step by NumPy and by Weft; the loss of Weft. `check` compares the states."""
         given = np.full(3, x, np.float32)
         self.m = self.m * RATE + given
         self.w = self.w - self.m * RATE
@@ -191,7 +191,7 @@ assigned: list[str] = []
 
 
 class Watched(dict[str, Any]):
-    """A container with an assignment of its own."""
+    """A dict with its own ``__setitem__``."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         assigned.append(key)

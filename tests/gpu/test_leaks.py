@@ -47,7 +47,7 @@ class Counted:
 
 @pytest.fixture
 def alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, int]]:
-    """A function: how many things of each kind were made since the test began and not destroyed, with empty caches."""
+    """A function that empties caches and counts the things of each kind that the test has made and not destroyed."""
     engine = cast(CudaEngine, engine_of(mx.Device(mx.gpu)))
     engine.entered()
     functions = engine._driver._functions

@@ -27,7 +27,7 @@ rounds weights to half precision."""
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
 def test_the_bits_of_the_cpu(row: Row, seed: int) -> None:
-    """The row gives the same bits in all of its dtypes."""
+    """In all dtypes of the row, bits are the CPU's; or results are near the oracle's, if a library computes them."""
     for dtype in row.dtypes:
         arguments = row.sample(seed, dtype)
         pairs = row.on_cpu_and_gpu(arguments)
