@@ -283,9 +283,8 @@ def test_shapeless_is_a_bool(value: Any) -> None:
         mx.compile(mx.exp, shapeless=value)
 
 
-# An array from outside that is also an argument, or in the state.
-
 Captured = Callable[[mx.array], Callable[..., Any]]
+"""Makes a function that uses an array from outside, which is also an argument or in the state."""
 
 
 def captured_is_assigned(c: mx.array) -> Callable[..., Any]:

@@ -220,10 +220,8 @@ def test_the_global_generator_is_that_of_mlx(mlx: Any) -> None:
     assert draws[0] == draws[1]
 
 
-# The same without MLX, with numbers that it returned
-
-
 def test_numbers() -> None:
+    """Numbers that MLX has returned: this test does not need MLX."""
     key = mx.random.key(42)
     assert mx.random.key(2**32 + 7).tolist() == [1, 7]
     assert mx.random.split(key).tolist() == [[2465931498, 3679230171], [255383827, 267815257]]
