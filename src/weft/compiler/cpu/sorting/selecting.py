@@ -21,7 +21,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting import rows
 from weft.compiler.cpu.sorting.rows import lane_count
-from weft.compiler.cpu.sorting.vectors import Vectors, vector_bytes
+from weft.compiler.cpu.sorting.vectors import Vectors, is_fast, vector_bytes
 from weft.primitives.sort_cuts import PARTED_BLOCK
 
 # The positions of the numbers of a step: slot and offset of input, result, counts and, if any, selected elements, and
@@ -116,7 +116,15 @@ def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
                 inside = lanes if mask is None else lanes & Value(L, mask, dtypes.bool_)
                 code.keep(code.add(code.integer(slot), lane_count(code, L, inside)), slot)
 
-        rows.vectors(code, block.count, count)
+        if is_fast(form.key.size):
+            v = Vectors(code, form.key.size)
+
+            def count_vector(start: str, inside: Value | None, v: Vectors = v) -> None:
+                count(v.L, start, None if inside is None else str(inside.name))
+
+            v.each(block.count, count_vector)
+        else:
+            rows.vectors(code, block.count, count)
         for index, slot in enumerate(slots):
             code.keep(code.integer(slot), block.count_of(block.number, index))
     return code.finished(name, STEP, "")
