@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -149,9 +150,24 @@ def test_wrong_counts_change_no_value(
     monkeypatch.setattr(holders, "_fault", None)
     with caplog.at_level(logging.WARNING, "weft"):
         monkeypatch.setattr(holders, "_fault", holders.tested())
+    monkeypatch.setattr(holders, "_count_if_unused", holders.count_if_unused())
     assert [record.name for record in caplog.records] == ["weft"]
     assert {name: numbers(program()) for name, program in PROGRAMS.items()} == wanted
     assert dict(facts())["donation"].startswith("off: Python ")
+
+
+def test_what_nobody_refers_to_is_unused() -> None:
+    first, second = object(), object()
+    objects = deque([first, second])
+    assert holders.unused(objects) is None
+    known = id(second)
+    del second
+    found = holders.unused(objects)
+    assert id(found) == known
+    assert holders.unused(objects) is None
+    del found
+    assert id(holders.unused(objects)) == known
+    assert sorted(map(id, objects)) == sorted([id(first), known])
 
 
 def test_what_is_held_is_found_with_any_number_of_references() -> None:

@@ -122,11 +122,12 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     values, engine = table.values, plan.engine
     values[DONE] = 0
     buffers = []
-    take = engine.memory.take
+    lease = engine.memory.lease
     for slot, size, block in plan.blocks:  # `write_memory` and `Buffer` inlined, for speed: most calls come here
         buffer = _new(Buffer)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
-        values[slot] = buffer.address = take(buffer, block)
+        buffer.lease = leased = lease(block, size)
+        values[slot] = buffer.address = leased.address
         buffers.append(buffer)
     if recording.recorders:
         execute(plan, table, stream, user_location())

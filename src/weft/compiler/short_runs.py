@@ -129,7 +129,8 @@ class ShortRun:
         slot, size, block = self._block
         buffer, view, node = _new(Buffer), _new(View), _new(Node)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
-        buffer.address = address = values[slot] = engine.memory.take(buffer, block)
+        buffer.lease = lease = engine.memory.lease(block, size)
+        buffer.address = address = values[slot] = lease.address
         run()
         self._free.append(filled)
         _, _, shape, strides, offset = self._output

@@ -3,7 +3,7 @@
 The objects that are asked about are in lists, tuples, dicts and attributes, and the caller says how many of these
 references it knows. None of the caller's local variables may refer to such an object: whether local variables and
 arguments count once or twice differs between versions of Python. For the same reason `map`, which runs in C, reads the
-counts.
+counts. `unused` has a local variable, and finds out at import how that counts.
 
 A wrong count costs memory or time, never a value. If a count is too high, a node gets a value that nobody asks for, or
 memory is not used again. If it is too low, values are computed again; memory is not overwritten, because donation is
@@ -12,6 +12,7 @@ off when the self-test below fails.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from operator import ne
@@ -19,6 +20,7 @@ from sys import getrefcount
 from typing import TypeVar
 
 Key = TypeVar("Key")
+Owned = TypeVar("Owned")
 
 _COUNTED = 2
 """How many references `map` itself adds to a count: its own, and that of the container it reads from."""
@@ -67,6 +69,54 @@ def others_refer(columns: Sequence[Sequence[object]], known: Sequence[int]) -> I
     return chain.from_iterable(
         [map(ne, map(getrefcount, column), repeat(count)) for column, count in zip(columns, expected, strict=True)]
     )
+
+
+def unused(objects: deque[Owned]) -> Owned | None:
+    """One of the first two objects, if only ``objects`` refers to it; the caller refers to it from now on. The order of
+    the objects changes, so that other ones are looked at next.
+
+    If another thread looks at the same object at the same time, it refers to the object, so not both take it.
+    """
+    for _ in _TWICE:
+        found = objects[0]
+        objects.rotate(-1)
+        if getrefcount(found) == _count_if_unused:
+            return found
+    return None
+
+
+_TWICE = (1, 2)
+_NEVER = -1
+_count_if_unused = _NEVER
+"""What `unused` counts for an object to which only its argument refers; `_NEVER` if it cannot tell that."""
+
+
+def count_if_unused() -> int:
+    """The right `_count_if_unused`, found by asking `unused` about objects to which somebody refers or not."""
+    global _count_if_unused
+    before = _count_if_unused
+    try:
+        for _count_if_unused in range(1, 8):
+            if _unused_is_right():
+                return _count_if_unused
+        return _NEVER
+    finally:
+        _count_if_unused = before
+
+
+def _unused_is_right() -> bool:
+    if _fault is not None:
+        return False
+    for hold in _HOLDERS.values():
+        objects = [Probe()]
+        holder, candidates = hold(objects), deque(objects)
+        del objects
+        if unused(candidates) is not None:
+            return False
+        del holder
+        if unused(candidates) is None:
+            return False
+    return True
 
 
 def donation() -> str:
@@ -121,3 +171,4 @@ def tested() -> str | None:
 
 _fault: str | None = None
 _fault = tested()
+_count_if_unused = count_if_unused()

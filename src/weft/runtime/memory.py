@@ -12,11 +12,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
+from weft.runtime.holders import unused
+
 if TYPE_CHECKING:
     from weft.runtime.engine import Engine
 
 ALIGNMENT = 64
 _SMALLEST = 64
+_SMALL = 1 << 16
+"""Leases of blocks of at most so many bytes are kept: for small arrays, a new lease takes as long as the kernel."""
+_MOST_KEPT = 4
+"""How many leases of a size class are kept."""
 
 
 def size_class(size: int) -> int:
@@ -27,8 +33,15 @@ def size_class(size: int) -> int:
     return (size + step - 1) & -step
 
 
-class _BufferReference(weakref.ref["Buffer"]):
-    """Weak reference to a buffer, with the address and size in bytes of its block for when the buffer has ended."""
+class Lease:
+    """The right to use a block. A buffer holds it; after that ended, another buffer may take it over."""
+
+    __slots__ = ("__weakref__", "address")
+    address: int
+
+
+class _LeaseReference(weakref.ref[Lease]):
+    """Weak reference to a lease, with the address and size in bytes of its block for when the lease has ended."""
 
     __slots__ = ("address", "size")
     address: int
@@ -42,8 +55,9 @@ class Allocator:
     ``allocate(size)`` returns the address of a new block, or 0 if there is none; ``free(address)`` gives it back;
     ``rest()`` is what an error message says of memory that is not arrays'.
 
-    When a buffer ends, its block goes on a list without running Python code, because an interrupt raised there would be
-    lost. `take_back` moves the blocks of the list to the cache.
+    When a lease ends, its block goes on a list without running Python code, because an interrupt raised there would be
+    lost. `take_back` moves the blocks of the list to the cache. Some leases of small blocks are kept when their buffers
+    end, since the next buffer of the size class takes less time so; their bytes count as active until somebody asks.
 
     There is no lock: CPython switches threads only after calls and at loop ends, so that statements without calls are
     atomic. See `weft.runtime.atomic`.
@@ -54,16 +68,28 @@ class Allocator:
     ) -> None:
         self._allocate, self._free, self._rest = allocate, free, rest
         self._cached: dict[int, list[int]] = {}
-        self._blocks: dict[int, _BufferReference] = {}
-        self._ended: deque[_BufferReference] = deque()
+        self._blocks: dict[int, _LeaseReference] = {}
+        self._ended: deque[_LeaseReference] = deque()
+        self._kept: dict[int, deque[Lease]] = {}
         self._note_end = self._ended.append
         self._active = self.peak = 0
         self.memory_limit = sys.maxsize
         self.cache_limit = sys.maxsize
 
-    def take(self, buffer: Buffer, size: int) -> int:
-        """The address of a block of a size class, which belongs to the buffer until it ends."""
-        block = _BufferReference(buffer, self._note_end)
+    def lease(self, size: int, wanted: int) -> Lease:
+        """A lease of a block of a size class, of which ``wanted`` bytes are needed."""
+        kept = self._kept.get(size)
+        lease = None if kept is None else unused(kept)
+        if lease is None:
+            lease = Lease()
+            lease.address = self._take(lease, size, wanted)
+            if size <= _SMALL and self.cache_limit == sys.maxsize:
+                self._kept.setdefault(size, deque(maxlen=_MOST_KEPT)).append(lease)
+        return lease
+
+    def _take(self, lease: Lease, size: int, wanted: int) -> int:
+        """The address of a block that goes back when the lease ends."""
+        block = _LeaseReference(lease, self._note_end)
         if self._ended:
             first = self._ended[0]
             if first.size == size:  # checked first: in loops, buffers of the same sizes get the same addresses again
@@ -78,16 +104,24 @@ class Allocator:
             address = cached[-1]
             del cached[-1]
         else:
-            address = self._fresh(size, buffer.size)
+            address = self._fresh(size, wanted)
         block.address, block.size = address, size
         self._blocks[address] = block
         self._active += size
         if self._active > self.peak:
-            self.peak = self._active
+            self._end_kept()
+            if self._active > self.peak:
+                self.peak = self._active
         return address
 
+    def _end_kept(self) -> None:
+        """Keep no leases any more."""
+        if self._kept:
+            self._kept.clear()
+            self.take_back()
+
     def take_back(self) -> None:
-        """Cache the blocks of buffers that ended."""
+        """Cache the blocks of leases that ended."""
         ended = self._ended
         while ended:
             try:
@@ -110,12 +144,14 @@ class Allocator:
     @property
     def active(self) -> int:
         """Bytes of the blocks that buffers hold."""
+        self._end_kept()
         self.take_back()
         return self._active
 
     @property
     def cached(self) -> int:
         """Bytes of the blocks that are cached."""
+        self._end_kept()
         self.take_back()
         return self._bytes_cached()
 
@@ -137,6 +173,7 @@ class Allocator:
 
     def clear(self) -> None:
         """Free the cached blocks."""
+        self._end_kept()
         self.take_back()
         for cached in list(self._cached.values()):
             while cached:
@@ -159,16 +196,18 @@ class Buffer:
     library has an ``owner``, which keeps it alive; it is only read. Memory of Weft ``is_own`` and may be written.
     """
 
-    __slots__ = ("__weakref__", "address", "engine", "export", "is_own", "owner", "size")
+    __slots__ = ("__weakref__", "address", "engine", "export", "is_own", "lease", "owner", "size")
     export: weakref.ref[Any]
     owner: Any
+    lease: Lease
 
     def __init__(self, engine: Engine, size: int, block: int = 0) -> None:
         """``block`` is the size class, if the caller knows it."""
         self.engine = engine
         self.size = size
         self.is_own = True
-        self.address = engine.memory.take(self, block or size_class(size))
+        self.lease = engine.memory.lease(block or size_class(size), size)
+        self.address = self.lease.address
 
     @classmethod
     def of_others(cls, engine: Engine, address: int, size: int, owner: Any) -> Buffer:
