@@ -85,6 +85,16 @@ def test_temporaries(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(np.array(function(x)), expected)
 
 
+@pytest.mark.parametrize("extent", [1 << 10, 3 << 13])
+def test_more_elements(extent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = mx.compile(lambda x: mx.sort(x * 2))
+    data = np.random.default_rng(0).normal(size=(3, extent)).astype(np.float32)
+    function(ready(data[0]))
+    with no_other_way(monkeypatch):
+        for row in data:
+            assert np.array_equal(np.array(function(ready(row))), np.sort(row * 2))
+
+
 def test_results_have_memory_of_their_own() -> None:
     function, x = compiled(), ready(X)
     results = [function(x) for _ in range(5)]

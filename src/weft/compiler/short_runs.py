@@ -26,6 +26,8 @@ _Expected = tuple[int, *InputLayout, Engine]
 """The slot of a table that gets the address of an array, the layout that the array must have, and the engine in whose
 memory it must be."""
 
+_LITTLE_WORK = 1 << 15
+"""Below this, the interpreter's lock is held while steps run on the CPU: other threads wait for some microseconds."""
 _new = object.__new__
 
 
@@ -66,6 +68,7 @@ class ShortRun:
         "_expected",
         "_fixed",
         "_free",
+        "_is_little",
         "_output",
         "_plan",
         "_stream",
@@ -91,6 +94,7 @@ class ShortRun:
         self._block, *others = plan.blocks
         self._arena = others[0] if others else None
         self._free: list[_Filled] = []
+        self._is_little = plan.engine is host and plan.work < _LITTLE_WORK
 
     def run(self, arrays: Sequence[Any]) -> Node | None:
         """A node with the result. None if nothing was run: if the arrays do not have the expected layouts, have no
@@ -119,7 +123,7 @@ class ShortRun:
                 self._free.append(filled)
             return None
         engine = self._engine
-        if engine is not host:  # native code for the CPU always begins with the first step
+        if not self._is_little:  # otherwise `run` always begins with the first step
             values[DONE] = 0
         if self._arena is not None:
             slot, size, block = self._arena
@@ -145,13 +149,12 @@ class ShortRun:
         for slot, view in self._fixed:
             assert view is not None
             table.values[slot] = view.address
+        run = partial(self._engine.run_all, self._plan.steps, table, self._stream)
         if self._engine is not host:
-            return _Filled(
-                executors.current, table, partial(self._engine.run_all, self._plan.steps, table, self._stream)
-            )
+            return _Filled(executors.current, table, run)
         executor = executors.executor(host.functions)
         table.values[POOL] = executor.pool
-        return _Filled(executor, table, executor.runs(table.address))
+        return _Filled(executor, table, executor.runs(table.address) if self._is_little else run)
 
 
 def short_run(
