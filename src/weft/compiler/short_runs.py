@@ -96,8 +96,8 @@ class ShortRun:
         self._free: list[_Filled] = []
         self._is_little = plan.engine is host and plan.work < _LITTLE_WORK
 
-    def run(self, arrays: Sequence[Any]) -> Node | None:
-        """A node with the result. None if nothing was run: if the arrays do not have the expected layouts, have no
+    def run(self, arrays: Sequence[Any]) -> Handle | None:
+        """The result, an array. None if nothing was run: if the arrays do not have the expected layouts, have no
         values yet or are not all different; if some thread is tracing; if this thread has another stream, a stream with
         queued work, or a small stack; or if runs are recorded."""
         stream, count, expected = self._stream, self._count, self._expected
@@ -129,7 +129,7 @@ class ShortRun:
             slot, size, block = self._arena
             arena = Buffer(engine, size, block)
             values[slot] = arena.address
-        # `Buffer`, `View` and `leaf` inlined, for speed.
+        # `Buffer`, `View`, `leaf` and `wrap` inlined, for speed.
         slot, size, block = self._block
         buffer, view, node = _new(Buffer), _new(View), _new(Node)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
@@ -142,7 +142,9 @@ class ShortRun:
         view.event = view.copies = None
         node.primitive, node.inputs, node.params, node.stream = None, (), (), None
         node.shape, node.dtype, node.value, node.serial = shape, self._dtype, view, next_serial()
-        return node
+        result: Handle = _new(Handle.concrete)
+        result.node = node
+        return result
 
     def _filled(self) -> _Filled:
         table = self._plan.new_table(self._entries)

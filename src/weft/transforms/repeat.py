@@ -38,10 +38,10 @@ class Repeat:
         """The results; `NotImplemented` if this short way is not for these arguments."""
         short = self._short
         if short is not None and not kwargs:
-            node = short.run(args)
-            if node is not None:
+            result = short.run(args)
+            if result is not None:
                 self._traced.used = tick()
-                return wrap(node)
+                return result
         inputs = None if kwargs or is_tracing() or followed else distinct_values(args, self._layouts)
         stream = current_stream()
         if inputs is None or stream is None or stream.engine is not self._prepared.engine:
