@@ -99,7 +99,7 @@ def value_of(extent: AnyExtent | SymbolicExtent) -> int:
 
 def values_of(shape: Iterable[AnyExtent | SymbolicExtent]) -> tuple[int, ...]:
     """`value_of` for each extent of a shape."""
-    return tuple([value_of(extent) for extent in shape])
+    return tuple([extent.value if type(extent) is SymbolicExtent else extent for extent in shape])
 
 
 def smallest(*extents: AnyExtent) -> AnyExtent:

@@ -78,7 +78,10 @@ class Primitive:
         """Infer the result's shape and dtype, and make its node."""
         nodes = tuple([operand.node for operand in operands])
         shape, dtype = self.infer(*nodes, **params)
-        return wrap(self.node(nodes, params, shape, dtype, current_stream()))
+        if self.routine is not None:
+            return wrap(self.node(nodes, params, shape, dtype, current_stream()))
+        values = tuple([params[name] for name in self.parameters])
+        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
 
     def node(
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
@@ -296,6 +299,11 @@ class Elementwise(Primitive):
     def nodes_of(self, operands: Sequence[Any]) -> tuple[Node, ...]:
         """The nodes of handles; Python numbers become constants of the first handle's dtype."""
         nodes = [operand.node if isinstance(operand, Handle) else operand for operand in operands]
+        for node in nodes:
+            if not isinstance(node, Node):
+                break
+        else:
+            return tuple(nodes)
         dtype = next(node.dtype for node in nodes if isinstance(node, Node))
         return tuple([node if isinstance(node, Node) else constant.make(node, dtype) for node in nodes])
 
@@ -328,11 +336,13 @@ class Elementwise(Primitive):
     def partial(self, position: int, tangent: Array, output: Array, inputs: Sequence[Array], **params: Any) -> Tangent:
         """The change of the output for the change of one input."""
         rule = self.partials[position]
-        if rule is None or rule == 0:
+        if rule is None:
             return None
-        if isinstance(rule, (int, float)):
-            return tangent if rule == 1 else negative_of(tangent) if rule == -1 else tangent * rule
-        return rule(tangent, output, *inputs, **params)
+        if not isinstance(rule, (int, float)):
+            return rule(tangent, output, *inputs, **params)
+        if rule == 0:
+            return None
+        return tangent if rule == 1 else negative_of(tangent) if rule == -1 else tangent * rule
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Array, /, **params: Any) -> Tangent:
         total: Tangent = None
@@ -347,11 +357,11 @@ class Elementwise(Primitive):
         conjugated = output.node.dtype.is_complex and self.holomorphic
         if conjugated:
             cotangent = conjugate_of(cotangent)
-        results = []
-        for position, want in enumerate(wanted):
-            result = self.partial(position, cotangent, output, inputs, **params) if want else None
-            results.append(conjugate_of(result) if conjugated and result is not None else result)
-        return results
+        results = [
+            self.partial(position, cotangent, output, inputs, **params) if want else None
+            for position, want in enumerate(wanted)
+        ]
+        return [None if one is None else conjugate_of(one) for one in results] if conjugated else results
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         aligned, axis = p.align_batch(inputs, axes)

@@ -122,9 +122,14 @@ def turned(x: Node) -> Node:
 
 
 def _infer_broadcast(x: Node, *, shape: Shape) -> Aval:
-    if len(shape) != x.ndim or any(a not in (1, b) for a, b in zip(values_of(x.shape), values_of(shape), strict=True)):
-        raise ValueError(f"[broadcast_to] Cannot broadcast an array of shape {x.shape} to shape {shape}.")
+    _require_broadcastable(x.shape, shape)
     return shape, x.dtype
+
+
+def _require_broadcastable(source: Shape, shape: Shape) -> None:
+    fits = [a in (1, b) for a, b in zip(values_of(source), values_of(shape), strict=False)]
+    if len(source) != len(shape) or not all(fits):
+        raise ValueError(f"[broadcast_to] Cannot broadcast an array of shape {source} to shape {shape}.")
 
 
 def _transpose_broadcast(ct: Array, x: Array, shape: Shape) -> Array:
@@ -200,7 +205,7 @@ class SumTo(Linear):
 
 
 def _infer_sum_to(x: Node, *, shape: Shape) -> Aval:
-    _infer_broadcast(Node(None, (), (), shape, x.dtype, None), shape=x.shape)
+    _require_broadcastable(shape, x.shape)
     return shape, x.dtype
 
 

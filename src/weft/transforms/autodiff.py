@@ -91,19 +91,14 @@ def _pull_through(
         collected[whole][node.params[0]] = cotangent
         return
     wanted = [source in depending for source in node.inputs]
-    rule = _transposed if primitive.linear_jvp else _written
-    found = rule(node, cotangent, wanted, results.of(node))
+    output = results.of(node) if primitive.several else wrap(node)
+    if primitive.linear_jvp:
+        found = _transposed(node, cotangent, wanted, output)
+    else:
+        found = primitive.vjp(cotangent, [wrap(x) for x in node.inputs], output, wanted, **node.keywords)
     for source, result in zip(node.inputs, found, strict=True):
         if result is not None and source in depending:
             collected[source] = plus(collected.get(source), result)
-
-
-def _written(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:
-    """The cotangents of a node's inputs, by its vjp rule."""
-    found: Sequence[Tangent] = node.primitive.vjp(
-        cotangent, [wrap(x) for x in node.inputs], output, wanted, **node.keywords
-    )
-    return found
 
 
 def _transposed(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from weft import tree
@@ -15,6 +15,7 @@ from weft.runtime.atomic import Action, do_all, done_at_end
 Convert = Callable[[Handle, Any], Handle]
 """Makes the array that the caller gets for one that the function assigned. The second argument is what the function got
 in that position, or `tree.MISSING`."""
+_NOTHING_FILLED = nullcontext()
 
 
 class _Lent(NamedTuple):
@@ -76,13 +77,13 @@ class Lending:
         self._lent.append(_Lent(old, old, content))
         return old
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> AbstractContextManager[None]:
         """A context manager in which containers that are lent themselves hold the other arrays. If the block raises
         before `take_back`, they get their former content back."""
-        if not self._undoing:
-            yield
-            return
+        return self._filled() if self._undoing else _NOTHING_FILLED
+
+    @contextmanager
+    def _filled(self) -> Iterator[None]:
         with done_at_end(self._undoing):
             do_all(self._filling)
             yield
@@ -103,6 +104,8 @@ class Lending:
 
     def take_back(self, convert: Convert = lambda array, _: array) -> None:
         """Put what the function assigned into the caller's containers, after ``convert`` was applied to the arrays."""
+        if not self._undoing and self._assigned is None and self._is_untouched():
+            return
         given = {id(lent.given): lent for lent in self._lent}
         contents: list[tuple[Any, Any]] = []
         actions: list[Action] = []
@@ -116,6 +119,20 @@ class Lending:
             actions += tree.refilling(container, content)
         do_all(actions)
         self._undoing.clear()
+
+    def _is_untouched(self) -> bool:
+        """Whether the function has assigned nothing, to no copy and to no array."""
+        for _, given, node in self._replaced.values():
+            if given.node is not node:
+                return False
+        for _, now, before in self._lent:
+            if type(now) is dict:
+                if list(now) != list(before):
+                    return False
+                now, before = now.values(), before.values()
+            if len(now) != len(before) or not all(map(operator.is_, now, before)):
+                return False
+        return True
 
     def _is_unchanged(self, lent: _Lent) -> bool:
         """Whether the function has changed neither a copied container nor the arrays in it."""
