@@ -87,9 +87,13 @@ class Primitive:
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
         """A node of this operation. Raises if the device of the stream has no step for its routine."""
-        if self.routine is not None and stream is not None and stream.engine is not None:
-            self.routine.require(self.name, inputs, stream.engine.target.kinds)
+        self.require_step(inputs, stream)
         return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
+
+    def require_step(self, inputs: tuple[Node, ...], stream: Stream | None) -> None:
+        """Raise if the device of the stream has no step for the routine of this operation."""
+        if stream is not None and stream.engine is not None and self.routine is not None:
+            self.routine.require(self.name, inputs, stream.engine.target.kinds)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         """Shape and dtype of the result."""

@@ -102,7 +102,8 @@ class Matmul(Bilinear):
         precision = REPRODUCIBLE
         if inputs[0].dtype in (dtypes.bfloat16, dtypes.float32):
             precision = params.get("precision") or get_matmul_precision()
-        return super().node(inputs, {"precision": precision}, shape, dtype, stream)
+        self.require_step(inputs, stream)
+        return Node(self, inputs, (precision,), shape, dtype, stream)
 
     def check(self, *inputs: Node, **params: Any) -> None:
         check_inputs(inputs, 2)

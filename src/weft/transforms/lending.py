@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from weft import tree
@@ -52,13 +53,18 @@ class Lending:
         self._undoing: list[Action] = []
         self._filling: list[Action] = []
         self._assigned: dict[int, Handle] | None = None
-        self._replaced: dict[int, _Replaced] = {}
+        self._arrays: list[tuple[Any, Handle, Node]] = []
         if structure.num_containers == around:
             self.arguments = structure.unflatten(given)
             return
         pairs = zip(leaves, given, strict=True)
-        self._replaced = {id(new): _Replaced(own, new, new.node) for own, new in pairs if isinstance(new, Handle)}
+        self._arrays = [(own, new, new.node) for own, new in pairs if isinstance(new, Handle)]
         self.arguments = structure.rebuilt(arguments, given, self._stand_in)
+
+    @cached_property
+    def _replaced(self) -> dict[int, _Replaced]:
+        """The arrays of the caller's, by the identities of those that the function gets for them."""
+        return {id(given): _Replaced(own, given, node) for own, given, node in self._arrays}
 
     def _stand_in(self, token: tree.Container, old: Any, children: list[Any]) -> Any:
         if isinstance(old, tuple):
@@ -122,7 +128,7 @@ class Lending:
 
     def _is_untouched(self) -> bool:
         """Whether the function has assigned nothing, to no copy and to no array."""
-        for _, given, node in self._replaced.values():
+        for _, given, node in self._arrays:
             if given.node is not node:
                 return False
         for _, now, before in self._lent:
