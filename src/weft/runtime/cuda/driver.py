@@ -9,8 +9,7 @@ from typing import Any
 
 from weft.errors import EvaluationError
 from weft.runtime.atomic import Action, first_failure
-
-LIBRARY = "libcuda.so.1"
+from weft.runtime.cuda.cards import LIBRARY
 
 _Pointer = ctypes.c_void_p
 _Address = ctypes.c_uint64

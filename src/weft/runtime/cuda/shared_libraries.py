@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from weft.runtime.atomic import without_interrupts
-from weft.runtime.cuda.driver import LIBRARY
+from weft.runtime.cuda.cards import LIBRARY
 
 Signatures = Mapping[str, tuple[Any, ...]]
 """The argument types of functions that return a code."""
