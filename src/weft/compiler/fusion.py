@@ -59,11 +59,13 @@ class Fusion(Grouping):
         self._over_axes: set[tuple[Group, int]] = set()
         self._shown: dict[Node, Node] = {}
         for node in reversed(order):
-            self._assign(node)
+            uses = self._current(self._uses.pop(node, []))
+            self._assign(node, uses)
+            if node in self.inputs or node in self.stored:
+                self._unite_readers(node, uses)
         self.groups = self.dependencies.in_order()
 
-    def _assign(self, node: Node) -> None:
-        uses = self._current(self._uses.pop(node, []))
+    def _assign(self, node: Node, uses: list[Use]) -> None:
         if node in self.inputs or not (uses or node in self._wanted):
             return
         in_memory = node in self._wanted or any(terms is None for _, terms in uses)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any
 
 import weft.primitives as p
@@ -48,9 +49,10 @@ class Grouping:
         return group, terms
 
     def _use(self, node: Node, user: Group, terms: Terms | None) -> None:
-        if node not in self.inputs:
+        is_input = node in self.inputs
+        if not is_input or self._is_worth_sharing(node):
             self._uses.setdefault(node, []).append((user, terms))
-            if node.primitive.routine is not None:
+            if not is_input and node.primitive.routine is not None:
                 self._read_of_calls.setdefault(user, []).append(node)
 
     def _use_formula(self, node: Node, user: FusedGroup, terms: Terms) -> None:
@@ -92,6 +94,7 @@ class Grouping:
         group.members += 1
         primitive = node.primitive
         if isinstance(primitive, p.Elementwise):
+            group.slow += not primitive.cheap
             for source in node.inputs:
                 self._use(source, group, terms if source.shape else ())
         elif isinstance(primitive, p.Indexed):
@@ -125,6 +128,33 @@ class Grouping:
                 continue
             first = user if first is None else self._unite(first, user)
         return uses if first is None else list(self.lookup.fromkeys(self._current(uses)))
+
+    def _is_worth_sharing(self, node: Node) -> bool:
+        """Whether groups that read a node should be merged, so that it is read once."""
+        return 0 < self.limits.shared_size <= node.size * node.dtype.size
+
+    def _unite_readers(self, node: Node, uses: Sequence[Use]) -> None:
+        """Merge groups that read a node in memory and have equal loops. Groups whose arithmetic takes longer than
+        reading are not merged."""
+        if len(uses) < 2 or not self._is_worth_sharing(node):
+            return
+        found: dict[Shape, FusedGroup] = {}
+        for user in list(dict.fromkeys([user for user, terms in self._current(list(uses)) if terms is not None])):
+            if not isinstance(user, FusedGroup) or not self._may_share(user, node):
+                continue
+            loops = tuple([user.extents[axis] for axis in user.axes])
+            other = found.setdefault(loops, user)
+            few = user.members + other.members <= self.limits.shared_members
+            if few and not (user.slow and other.slow):
+                found[loops] = self._unite(other, user)
+
+    def _may_share(self, group: FusedGroup, node: Node) -> bool:
+        """Whether a group may be merged with another one that reads the same node. It has to read more than half of the
+        node: two slices of less may have no element in common. A group that reads results of calls, or computes
+        operands of calls, may become part of their steps instead."""
+        most = 2 * prod([group.extents[axis] for axis in group.axes]) > node.size
+        calls = group in self._read_of_calls or any(isinstance(user, RoutineGroup) for user in group.users)
+        return most and group.is_plain and not calls
 
     def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
         """Unite two groups that go over the same elements, if neither needs the other and they are not too large

@@ -58,8 +58,9 @@ class FusedGroup(Group):
     """Nodes that one kernel computes.
 
     ``axes`` are its loop axes in logical order; ``reduced`` are those that are folded, or a single one that is scanned.
-    ``members`` counts its nodes, ``indexed`` those that are `Indexed`. ``folds``: it has reductions. ``backwards``: its
-    scans begin at the end (None: it has no scans). ``chunks`` says how the reduced axis is cut.
+    ``members`` counts its nodes, ``indexed`` those that are `Indexed`, ``slow`` those that are elementwise and not
+    cheap. ``folds``: it has reductions. ``backwards``: its scans begin at the end (None: it has no scans). ``chunks``
+    says how the reduced axis is cut.
     """
 
     axes: list[int] = field(default_factory=list)
@@ -68,6 +69,7 @@ class FusedGroup(Group):
     roots: list[Root] = field(default_factory=list)
     members: int = 0
     indexed: int = 0
+    slow: int = 0
     scattering: bool = False
     folds: bool = False
     backwards: bool | None = None
@@ -88,6 +90,7 @@ class FusedGroup(Group):
         self.roots[at:at] = other.roots
         self.members += other.members
         self.indexed += other.indexed
+        self.slow += other.slow
         self.serial = max(self.serial, other.serial)
 
 

@@ -60,20 +60,26 @@ class Schedule(ABC):
 class FusionLimits:
     """How far fusion goes.
 
-    - ``members``: the most nodes of a group. - ``uncut_members``: the most nodes of a group that folds, scans or
-    scatters, since the body of its kernel is not cut   and a long one takes long to generate. Also the most `Indexed`
-    nodes of a group, since the code of one is called from   the code of another. - ``group_rows``, ``group_size``: rows
-    are walked one by one if there are at least ``group_rows`` of them, or if they   have at most ``group_size``
-    elements together. - ``fewer``, ``repeated_operations``: a value is computed again by each user instead of being
-    stored if it has at least   ``fewer`` times the elements of what it is computed from, by at most
-    ``repeated_operations`` cheap operations. So is a   value that is computed, by as many operations, from values that
-    are in memory anyway. - ``uncached_size``: values of at least this many bytes are not expected to stay in caches.
-    For them, the second rule   allows ``repeated_operations`` for each byte of an element. - ``short_row``: rows of
-    fewer elements are joined; see `short_rows`. - ``grown_size``: a value computed from the results of several calls is
-    updated after each call if it has at least this   many bytes; 0 means never. - ``assigned_size``: results of at
-    least this many elements are written part by part, unless it is 0; see   `Primitive.assigned`. - ``in_parts``:
-    whether the parts of long folds get steps of their own; see `Primitive.in_parts`. - ``most_boxes``: the most boxes
-    in which a result of rotated arrays is computed; see `rotations`.
+    - ``members``: the most nodes of a group.
+    - ``uncut_members``: the most nodes of a group that folds, scans or scatters, since the body of its kernel is not
+      cut and a long one takes long to generate. Also the most `Indexed` nodes of a group, since the code of one is
+      called from the code of another.
+    - ``group_rows``, ``group_size``: rows are walked one by one if there are at least ``group_rows`` of them, or if
+      they have at most ``group_size`` elements together.
+    - ``fewer``, ``repeated_operations``: a value is computed again by each user instead of being stored if it has at
+      least ``fewer`` times the elements of what it is computed from, by at most ``repeated_operations`` cheap
+      operations. So is a value that is computed, by as many operations, from values that are in memory anyway.
+    - ``uncached_size``: values of at least this many bytes are not expected to stay in caches. For them, the second
+      rule allows ``repeated_operations`` for each byte of an element.
+    - ``short_row``: rows of fewer elements are joined; see `short_rows`.
+    - ``grown_size``: a value computed from the results of several calls is updated after each call if it has at least
+      this many bytes; 0 means never.
+    - ``assigned_size``: results of at least this many elements are written part by part, unless it is 0; see
+      `Primitive.assigned`.
+    - ``in_parts``: whether the parts of long folds get steps of their own; see `Primitive.in_parts`.
+    - ``most_boxes``: the most boxes in which a result of rotated arrays is computed; see `rotations`.
+    - ``shared_size``, ``shared_members``: groups with equal loops that read the same array of at least so many bytes
+      are merged into one of at most so many nodes; 0 means never.
     """
 
     members: int
@@ -88,6 +94,8 @@ class FusionLimits:
     assigned_size: int = 0
     in_parts: bool = False
     most_boxes: int = 0
+    shared_size: int = 0
+    shared_members: int = 0
 
 
 class ChainEntry(NamedTuple):

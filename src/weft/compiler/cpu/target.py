@@ -37,6 +37,8 @@ class CpuTarget(Target):
         grown_size=1 << 16,
         assigned_size=1 << 16,
         most_boxes=27,
+        shared_size=1 << 18,
+        shared_members=96,
     )
 
     def schedule(self, launch: Launch) -> CpuSchedule:
