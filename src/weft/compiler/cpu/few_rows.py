@@ -28,6 +28,7 @@ from weft.compiler.cpu.product_step import (
     COLUMNS,
     INNER,
     ROWS,
+    SLOTS,
     Block,
     ProductStepWriter,
     Sources,
@@ -317,6 +318,8 @@ class _FewRowsStep(ProductStepWriter):
         self.converted = (
             "" if sources.left is strip.dtype else self.e.slot(f"[{MOST_ROWS * DEPTH} x {strip.element}], align 64")
         )
+        self.together, self.first, self.end = "1", self.e.slot("i64"), self.e.slot("i64")
+        """How many left operands are converted together; which was the first one, and the first after them."""
 
     @property
     def left_strides(self) -> tuple[str, str]:
@@ -332,15 +335,46 @@ class _FewRowsStep(ProductStepWriter):
         near = self.e.assign(f"and i1 {beside}, {self.compare('eq', self.number(A_ROW), self.number(INNER))}")
         return self.e.assign(f"and i1 {near}, {short}")
 
-    def _convert(self, a: str, depth: str) -> None:
-        """Convert ``depth`` terms of all rows to the dtype of the sums."""
+    def _matrices_together(self) -> str:
+        """How many left operands are converted at once: as many as there is room for, if these follow each other in
+        memory without gaps and each is needed once."""
+        size = self.multiply(self.number(ROWS), self.number(INNER))
+        room = self.divide(str(MOST_ROWS * DEPTH), self.larger(size, 1))
+        found = self.e.slot("i64")
+        self.e.store("i64", "1", found)
+        single = self.compare("eq", self.number(BATCH_AXES), 1), self.compare("eq", self.number(STRIPS), 1)
+        with self.e.when(self.e.assign(f"and i1 {single[0]}, {single[1]}")):
+            distance = self.number(BATCH_AXES + 1 + list(SLOTS).index("a") + 1)
+            near = self.e.assign(f"and i1 {self._is_one_row()}, {self.compare('eq', distance, size)}")
+            self.e.store("i64", self.either(near, self.larger(room, 1), 1), found)
+        return self.e.load("i64", found)
+
+    def _converted(self, a: str, matrix: str, depth: str, following: str) -> str:
+        """Where ``depth`` terms of all rows of a left operand are in the dtype of the sums. They are converted unless
+        they were together with those before, and with them ``following`` ones, if there is room."""
+        missing = self.compare("sge", matrix, self.e.load("i64", self.end))
+        with self.e.when(self.e.assign(f"or i1 {missing}, {self.compare('eq', self.together, 1)}")):
+            count = self.smaller(self.together, following)
+            self._convert(a, depth, count)
+            self.e.store("i64", matrix, self.first)
+            self.e.store("i64", self.add(matrix, count), self.end)
+        before = self.subtract(matrix, self.e.load("i64", self.first))
+        return self.further(self.converted, self.multiply(before, self.multiply(self.number(ROWS), depth)))
+
+    def _convert(self, a: str, depth: str, count: str) -> None:
+        """Convert ``depth`` terms of all rows of ``count`` left operands."""
         one, rows = self._is_one_row(), self.number(ROWS)
-        extents = self.either(one, 1, rows), self.either(one, self.multiply(rows, depth), depth)
+        whole = self.multiply(self.multiply(rows, depth), count)
+        extents = self.either(one, 1, rows), self.either(one, whole, depth)
         strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
         counts = ", ".join([f"i64 {extent}" for extent in extents])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
     def function(self, name: str) -> str:
+        if self.converted:
+            self.together = self._matrices_together()
+            self.e.store("i64", "0", self.first)
+            self.e.store("i64", "0", self.end)
         with self.e.loop("%begin", "%end") as unit:
             self._unit(unit)
         return self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
@@ -362,8 +396,7 @@ class _FewRowsStep(ProductStepWriter):
             a_here = self.in_operand("a", matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
             if self.converted:
-                self._convert(a_here, numbers[0])
-                a_here = self.converted
+                a_here = self._converted(a_here, matrix, numbers[0], self.subtract("%end", unit))
             with e.loop("0", self.number(ROWS), strip.rows) as row:
                 a = self.further(a_here, self.multiply(row, self.left_strides[0]))
                 target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
