@@ -58,7 +58,7 @@ PEERS = {
     ),
 }
 PEERS_OF = {
-    "cpu": ("weft", "mlx", "jax", "torch", "numpy", "copy"),
+    "cpu": ("weft", "mlx", "jax", "torch", "torch-eager", "numpy", "copy"),
     "gpu": ("weft", "mlx", "jax", "torch", "torch-eager", "cupy", "copy"),
 }
 """The peers on each kind of device."""
