@@ -288,7 +288,7 @@ def long_rows(graph: Graph, short: int) -> Graph:
 def boxes(graph: Graph, target: Target) -> Graph:
     """Elementwise results of rotated arrays are computed box by box from the arrays that were rotated; see
     `rotations`."""
-    reads = RotatedReads(graph.order, graph.outputs, target.limits.most_boxes)
+    reads = RotatedReads(graph.order, graph.outputs, target.limits.most_boxes, target.limits.box_elements)
     return _replaced(graph, reads.replaced) if reads.members else graph
 
 

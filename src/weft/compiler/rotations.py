@@ -13,7 +13,6 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.regions import Box
-from weft.compiler.updates import STEP_ELEMENTS
 from weft.graph.node import Node, Shape, serial_of
 
 MOST_MADE = 64
@@ -32,22 +31,23 @@ Cuts = list[list[int]]
 
 class RotatedReads:
     """Replacements for the nodes of a graph that are computed elementwise from rotated arrays. ``members`` are the
-    nodes whose results are stored. Each becomes an update of at most ``most`` boxes.
+    nodes whose results are stored. Each becomes an update of at most ``most`` boxes, if it has at least ``least``
+    elements for each of them.
 
     The elementwise nodes between the rotated arrays and a member are computed again for each box. Members that are cut
     in the same way share the slices and nodes of a box.
     """
 
-    def __init__(self, order: Sequence[Node], outputs: Sequence[Node], most: int) -> None:
+    def __init__(self, order: Sequence[Node], outputs: Sequence[Node], most: int, least: int) -> None:
         self.members: set[Node] = set()
         self._inside: set[Node] = set()
         self._rotated: set[Node] = set()
         self._cuts: list[Cuts] = []
         self._parts: dict[tuple[Node, int, int], Node] = {}
         if most and any(map(_is_rotated, order)):
-            self._find(order, set(outputs), most)
+            self._find(order, set(outputs), most, least)
 
-    def _find(self, order: Sequence[Node], outputs: set[Node], most: int) -> None:
+    def _find(self, order: Sequence[Node], outputs: set[Node], most: int, least: int) -> None:
         others = set(outputs)
         for node in order:
             if not _is_elementwise(node):
@@ -63,7 +63,7 @@ class RotatedReads:
             made, read = self._made_of(node)
             cuts = [] if len(made) > MOST_MADE or any(map(_is_of_rows, read)) else self._cuts_of(node, read)
             count = _count(cuts)
-            if 1 < count <= most and node.size >= STEP_ELEMENTS * count and _has_long_rows(cuts):
+            if 1 < count <= most and node.size >= least * count and _has_long_rows(cuts):
                 left -= len(made) * count
                 if left >= 0:
                     self.members.add(node)

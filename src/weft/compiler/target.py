@@ -77,7 +77,8 @@ class FusionLimits:
     - ``assigned_size``: results of at least this many elements are written part by part, unless it is 0; see
       `Primitive.assigned`.
     - ``in_parts``: whether the parts of long folds get steps of their own; see `Primitive.in_parts`.
-    - ``most_boxes``: the most boxes in which a result of rotated arrays is computed; see `rotations`.
+    - ``most_boxes``, ``box_elements``: a result of rotated arrays is computed in at most so many boxes, if it has at
+      least so many elements for each; see `rotations`.
     - ``shared_size``, ``shared_members``: groups with equal loops that read the same array of at least so many bytes
       are merged into one of at most so many nodes; 0 means never.
     """
@@ -94,6 +95,7 @@ class FusionLimits:
     assigned_size: int = 0
     in_parts: bool = False
     most_boxes: int = 0
+    box_elements: int = 1 << 12
     shared_size: int = 0
     shared_members: int = 0
 

@@ -31,6 +31,8 @@ class CudaTarget(Target):
         fewer=4,
         uncached_size=1 << 20,
         in_parts=True,
+        most_boxes=27,
+        box_elements=1 << 14,
     )
 
     def __init__(self, architecture: str) -> None:
