@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,28 @@ def test_without_threads(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> No
     Process().needs("product")
     monkeypatch.setattr(ThreadPoolExecutor, "submit", fail)
     assert Process().made == []
+
+
+def test_a_program_that_ends_waits_for_one_need(disk: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the interpreter is ending, no thread can be had."""
+    Process().needs("product", "attention", "convolution")
+    submit = ThreadPoolExecutor.submit
+    ending: list[bool] = []
+
+    def submitted(*given: Any) -> Any:
+        if ending:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+        return submit(*given)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submitted)
+    make = Process._make
+
+    def made(process: Process, need: str) -> None:
+        make(process, need)
+        ending.append(True)
+
+    monkeypatch.setattr(Process, "_make", made)
+    assert Process().made == ["product"]
 
 
 def test_there_is_a_limit(disk: DiskCache) -> None:

@@ -76,9 +76,15 @@ class HeadStart:
                 self._kinds[kind].begin()
 
     def _make_all(self, kind: str) -> None:
-        for need in self._needs().get(kind, ()):
+        self._make(kind, self._needs().get(kind, []))
+
+    def _make(self, kind: str, needs: list[str]) -> None:
+        """Make needs one after the other. Each has a new thread, which cannot be had once the interpreter is ending: so
+        a program that ends soon waits for one need at most."""
+        if needs:
             with suppress(EvaluationError, MemoryError, OSError):
-                self._kinds[kind].make(need)
+                self._kinds[kind].make(needs[0])
+            _on_a_thread(partial(self._make, kind, needs[1:]))
 
     def _needs(self) -> dict[str, list[str]]:
         """The needs of each kind in the last process."""

@@ -86,6 +86,7 @@ class ProgramNeeds:
     def _rehearse(self, kind: str, call: LibraryCall) -> None:
         machine: Any = self._target.machine
         if machine is not None:
+            machine.entered()
             if kind not in self._rehearsals:
                 self._rehearsals[kind] = machine.rehearsal()
             self._rehearsals[kind].rehearse(call)

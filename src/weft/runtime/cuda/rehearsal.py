@@ -19,7 +19,7 @@ _MOST_PLACES = 64
 
 
 class Rehearsal:
-    """Rehearses calls for the first queue of a card, on one thread, whose context is that of the card."""
+    """Rehearses calls for the first queue of a card, on threads whose context is that of the card, one at a time."""
 
     def __init__(self, driver: Driver, order: Order, memory: Any) -> None:
         """``memory`` stands for the engine in buffers."""
