@@ -16,7 +16,7 @@ from tests.cuda.machine import Grid, Machine, Order, together
 from tests.cuda.module import Module
 from tests.reference.device import ReferenceEngine, ReferenceTarget
 from tests.reference.memory import ReferenceMemory
-from weft.compiler.cuda import loops, matmul
+from weft.compiler.cuda import joining, loops, matmul
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.scheduling import schedule_of
@@ -99,6 +99,9 @@ class BlocksTarget(Target):
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch)
+
+    def joined(self, rows: Launch, schedule: Schedule, columns: Launch) -> tuple[Launch, Schedule] | None:
+        return joining.joined(rows, schedule, columns)
 
     def make_code(self, kernel: Kernel, schedule: Schedule, text: str) -> Blocks:
         assert isinstance(schedule, CudaSchedule)

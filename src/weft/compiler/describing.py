@@ -117,9 +117,11 @@ class Describer:
 
     def _kernel_record(self, group: Group, launch: Launch, schedule: Schedule) -> StepRecord:
         assert isinstance(group, FusedGroup)
-        written = [self._written(root.target) for root in group.roots]
-        updated = [root.target for root in group.roots if root.write is not None]
-        return kernel_record(launch, schedule, {*self.computed.get(group, ()), *updated}, written)
+        groups = [group, *self.planner.joined.get(group, ())]
+        written = [self._written(root.target) for one in groups for root in one.roots]
+        updated = [root.target for one in groups for root in one.roots if root.write is not None]
+        nodes = {node for one in groups for node in self.computed.get(one, ())}
+        return kernel_record(launch, schedule, {*nodes, *updated}, written)
 
     def _written(self, node: Node) -> StepResult:
         number = self.planner.buffers.get(node)

@@ -101,9 +101,9 @@ class Access:
 class Instruction:
     """One value of a kernel, or a store.
 
-    ``operation`` is load, scalar, index, apply, reduce, scan or store. ``inputs`` are value ids. ``sweep``: how many
-    sweep loops enclose it. ``varying``: it differs between lanes. ``stage``: the number of the pass in which its inputs
-    are known.
+    ``operation`` is load, scalar, index, apply, reduce, fold, scan or store. A fold joins the elements of a lane in all
+    rows of the last row axis, one after the other. ``inputs`` are value ids. ``sweep``: how many sweep loops enclose
+    it. ``varying``: it differs between lanes. ``stage``: the number of the pass in which its inputs are known.
     """
 
     operation: str

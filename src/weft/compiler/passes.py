@@ -108,7 +108,7 @@ def _collect(
 def _ends_pass(instruction: Instruction) -> bool:
     if instruction.operation == "store":
         return instruction.level is Level.SWEEP
-    return instruction.operation == "reduce"
+    return instruction.operation in ("reduce", "fold")
 
 
 def is_expensive(instruction: Instruction) -> bool:

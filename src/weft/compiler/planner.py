@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from weft.compiler.arena import Interval, arrange
@@ -31,7 +32,7 @@ CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
 MOST_TRIED = 16
 """A kernel may read the results of thousands of calls. The planner tries to attach it to at most this many of them,
-the last ones first."""
+the last ones first. It tries to join a kernel with at most this many of the kernels before it."""
 
 
 class Output(NamedTuple):
@@ -90,6 +91,8 @@ class Planner:
         self._lanes_apart: dict[Group, Launch | None] = {}
         self.fed: dict[Group, Feeder] = {}
         self._attach_kernels()
+        self.joined: dict[Group, list[FusedGroup]] = {}
+        self._join_kernels()
         self.homes = self._overlays()
         self.chains = self._found_chains()
 
@@ -144,6 +147,32 @@ class Planner:
             apart=lambda group: self.launches.of(group, lanes_apart=True),
         )
         return finder.found()
+
+    def _join_kernels(self) -> None:
+        """Join kernels that fold columns in parts with kernels of rows before them, where one launch can do both. All
+        that the joined kernel reads is there then, because the other one reads or writes it, too."""
+        if self.fusion.updated:
+            return  # which nodes share memory is not known yet
+        for number in reversed(range(len(self.scheduled))):
+            columns = self.scheduled[number].launch
+            if columns is not None and columns.kernel.ragged:
+                before = reversed(range(max(0, number - MOST_TRIED), number))
+                next(filter(partial(self._join, number), before), None)
+
+    def _join(self, number: int, before: int) -> bool:
+        """Join a launch with one before it, if that can be."""
+        (group, launch, schedule), (other, columns, _) = self.scheduled[before], self.scheduled[number]
+        if launch is None or columns is None or schedule is None or not isinstance(other, FusedGroup):
+            return False
+        found = self.target.joined(launch, schedule, columns)
+        if found is None:
+            return False
+        self.scheduled[before] = ScheduledGroup(group, *found)
+        del self.scheduled[number]
+        self.joined[group] = [other]
+        for node in [root.target for root in other.roots]:
+            self.fusion.stored[node] = [group if writer is other else writer for writer in self.fusion.stored[node]]
+        return True
 
     def chain_at(self, number: int) -> Chain | None:
         """The chain that a step is a part of; None if there is none."""

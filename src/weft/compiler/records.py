@@ -331,13 +331,15 @@ def _region(launch: Launch, instruction: Instruction, access: Access) -> Region:
 
 def _arithmetic(launch: Launch) -> int:
     """How many scalar operations a kernel stands for. Operations that a later pass repeats count once."""
-    return sum([_times(launch, i) for i in launch.kernel.instructions if i.operation in ("apply", "reduce", "scan")])
+    return sum(
+        [_times(launch, i) for i in launch.kernel.instructions if i.operation in ("apply", "reduce", "fold", "scan")]
+    )
 
 
 def _times(launch: Launch, instruction: Instruction) -> int:
     """How many values an instruction computes; for a reduction, how many values it folds."""
     rows = 1 if instruction.level is Level.KERNEL else launch.row_count
     sweeps, varying = launch.sweep_extents[: instruction.sweep], instruction.varying
-    if instruction.operation == "reduce":
+    if instruction.operation in ("reduce", "fold"):
         sweeps, varying = launch.sweep_extents, varying or launch.kernel.lane == "reduced"
     return rows * prod(sweeps) * (launch.lane_extent if varying else 1)

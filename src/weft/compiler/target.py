@@ -161,6 +161,11 @@ class Target(ABC):
         """The parts of the plan with this key on disk, if they were read in advance. They are returned only once."""
         return None
 
+    def joined(self, rows: Launch, schedule: Schedule, columns: Launch) -> tuple[Launch, Schedule] | None:
+        """One launch for two: one that does rows, and one that folds the columns of what that reads or writes. None if
+        they are done one by one."""
+        return None
+
     def attached_schedule(self, launch: Launch) -> Schedule | None:
         """The schedule of a launch whose kernel is attached to a step. Its units are rows. None if the kernel has to be
         a step of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.cuda.cluster_rows import ClusterRowsWriter
+from weft.compiler.cuda.column_folds import ColumnFoldsWriter
 from weft.compiler.cuda.elements import ElementsWriter
 from weft.compiler.cuda.folds import FoldsWriter
 from weft.compiler.cuda.long_rows import LongRowsWriter
@@ -20,6 +21,7 @@ _WRITERS = {
     Walk.SHARED_FOLDS: SharedFoldsWriter,
     Walk.TILES: TilesWriter,
     Walk.ROWS: RowsWriter,
+    Walk.COLUMN_FOLDS: ColumnFoldsWriter,
     Walk.LONG_ROWS: LongRowsWriter,
     Walk.FOLDS: FoldsWriter,
     Walk.SCANS: ScansWriter,

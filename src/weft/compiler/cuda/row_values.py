@@ -96,3 +96,14 @@ def bytes_of_totals(kernel: Kernel, current: Pass, bytes_of: Callable[[Dtype], i
 def folding_passes(kernel: Kernel, passes: list[Pass]) -> list[Pass]:
     """The passes in which something is folded."""
     return [one for one in passes if any(kernel.instructions[root].operation == "reduce" for root in one.roots)]
+
+
+def loaded_ahead(kernel: Kernel, passes: list[Pass]) -> list[int]:
+    """The loads whose elements are saved from the first pass on."""
+    found = passes[0].saved | fetched(kernel, passes)
+    return sorted([number for number in found if is_ahead(kernel.instructions[number])])
+
+
+def column_folds(kernel: Kernel) -> dict[tuple[int, ...], int]:
+    """By what is folded along columns, an instruction that folds it: several may give parts of one total."""
+    return {one.inputs: number for number, one in enumerate(kernel.instructions) if one.operation == "fold"}

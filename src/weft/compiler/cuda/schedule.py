@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler.cuda.row_values import arranged, is_worth_saving, saved_row
-from weft.compiler.kernel import CHUNK, Instruction, Kernel, LaneStride, Launch
+from weft.compiler.cuda.row_values import arranged, column_folds, is_worth_saving, loaded_ahead, saved_row
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
 from weft.compiler.passes import Pass, nothing, passes_of
 from weft.compiler.target import Schedule
 from weft.graph.extents import product
@@ -71,7 +71,8 @@ class Walk(enum.Enum):
     a row that is folded. ``TILES``: some rows of one lane of a tile. ``ROWS``: every 16th lane of a row, which 16
     threads do together; or a whole row, if it has one lane. ``LONG_ROWS``: every 16th lane of some chunks of a row,
     which is done by a block or a cluster of blocks. ``FOLDS``: four lanes of chunks of a row that is only folded.
-    ``SCANS``: lanes of a row that a block scans.
+    ``SCANS``: lanes of a row that a block scans. ``COLUMN_FOLDS``: as ``ROWS``, and some columns that are folded in
+    parts of rows.
     """
 
     ELEMENTS = "elements"
@@ -82,12 +83,24 @@ class Walk(enum.Enum):
     LONG_ROWS = "long rows"
     FOLDS = "folds"
     SCANS = "long scans"
+    COLUMN_FOLDS = "column folds"
 
 
 RESIDENT_THREADS = {Walk.ELEMENTS: 1024, Walk.PAIRS: 1024, Walk.TILES: 1024, Walk.FOLDS: 1024}
 
 SCANNING_THREADS = 1536
 """How many threads of kernels that need few registers fit on a multiprocessor, at least."""
+
+COLUMN_FOLD_THREADS, ROWS_AT_ONCE, TURNS_AT_ONCE = 128, 8, 16
+"""Threads of a block that folds columns, too; how many rows these do at once, sixteen threads each; and of how many of
+the elements of a thread columns are folded at once."""
+
+COPIED_BYTES = 4
+"""Bytes of the numbers that it copies to shared memory, and of those that it folds."""
+
+ENOUGH_PARTS = 192
+"""Parts of which columns are folded by the kernel that does the rows: a block does each, and a card has room for more
+than two hundred."""
 
 HELD_TOGETHER = {Walk.FOLDS: FOLDS_TOGETHER, Walk.TILES: 24}
 """How many elements of an operand a thread has loaded at a time."""
@@ -156,7 +169,15 @@ class CudaSchedule(Schedule):
         """Bytes of a block's shared memory for saved values."""
         if not self.saved_lanes:
             return 0
-        sizes = arranged(kernel, self.passes(kernel))[1][self.in_registers :]
+        passes = self.passes(kernel)
+        if self.walk is Walk.COLUMN_FOLDS:
+            copies = len(loaded_ahead(kernel, passes)) * saved_row(self.saved_lanes)
+            return (
+                ROWS_AT_ONCE
+                * COPIED_BYTES
+                * (copies + len(column_folds(kernel)) * saved_row(TURNS_AT_ONCE * VIRTUAL_LANES))
+            )
+        sizes = arranged(kernel, passes)[1][self.in_registers :]
         return self.lanes_in_shared * sum(sizes)
 
     @property
@@ -210,6 +231,8 @@ class CudaSchedule(Schedule):
         elements = self.walk in (Walk.ELEMENTS, Walk.PAIRS, Walk.TILES)
         together = self.threads >> self.bits
         row_blocks, lanes = -(-launch.row_count // together), self.lanes * self.pieces * (self.blocks << self.bits)
+        if self.walk is Walk.COLUMN_FOLDS:
+            row_blocks = launch.row_extents[0]
         if self.walk is Walk.TILES:
             row_blocks, lanes = tiles_down(launch), self.blocks * TILE
         if self.walk is Walk.SHARED_FOLDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.cuda import kernels
+from weft.compiler.cuda import joining, kernels
 from weft.compiler.cuda.code_descriptions import CodeDescriptions
 from weft.compiler.cuda.kernels import RoutineCode
 from weft.compiler.cuda.program_needs import ProgramNeeds
@@ -59,6 +59,9 @@ class CudaTarget(Target):
 
     def schedule(self, launch: Launch) -> CudaSchedule:
         return schedule_of(launch, self.blocks)
+
+    def joined(self, rows: Launch, schedule: Schedule, columns: Launch) -> tuple[Launch, Schedule] | None:
+        return joining.joined(rows, schedule, columns)
 
     @property
     def cache_key(self) -> str:

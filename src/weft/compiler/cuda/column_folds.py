@@ -1,0 +1,195 @@
+"""Kernels of rows that fold columns, too: in parts of so many rows, each done by a block.
+
+A block does some rows at a time, each by a team of sixteen threads that keep what they load of it in registers. The
+next rows are copied to shared memory meanwhile. What is folded along columns is written to shared memory, where each
+thread reads some columns, row by row, and adds them to what it has in registers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, element_pointer
+from weft.compiler.codegen.nest import Reductions
+from weft.compiler.codegen.values import Value
+from weft.compiler.cuda.row_values import column_folds, loaded_ahead, saved_row
+from weft.compiler.cuda.rows import RowsWriter
+from weft.compiler.cuda.saving import SHARED
+from weft.compiler.cuda.schedule import COLUMN_FOLD_THREADS, ROWS_AT_ONCE, TURNS_AT_ONCE, CudaSchedule
+from weft.compiler.cuda.threads import Team, synchronize_block
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
+from weft.compiler.passes import Pass
+from weft.dtypes import Dtype
+
+
+class _Column:
+    """What the elements of some columns come to, in stack slots that LLVM turns into registers: of each thread, the
+    columns ``thread``, ``thread + threads`` and so on."""
+
+    def __init__(self, e: Emitter, L: Lanes, instruction: Instruction, dtype: Dtype, count: int) -> None:
+        self.e, self.L, self.dtype, self.inputs = e, L, dtype, instruction.inputs
+        self.reducer = instruction.primitive.reducer
+        self.identity = self.reducer.identity(dtype)
+        self.slots = [[e.slot(REGISTER_TYPES[part]) for part, _ in self.identity] for _ in range(count)]
+
+    def begin(self) -> None:
+        for number in range(len(self.slots)):
+            self.write(number, self.reducer.start(self.L, self.dtype))
+
+    def read(self, number: int) -> tuple[Value, ...]:
+        pairs = zip(self.slots[number], self.identity, strict=True)
+        return tuple([Value(self.L, self.e.load(REGISTER_TYPES[dtype], slot), dtype) for slot, (dtype, _) in pairs])
+
+    def write(self, number: int, values: tuple[Value, ...]) -> None:
+        for slot, value in zip(self.slots[number], values, strict=True):
+            self.e.store(REGISTER_TYPES[value.dtype], value.name, slot)
+
+    def add(self, number: int, name: str) -> None:
+        """Join an element with those before it."""
+        lifted = self.reducer.lift(self.L, Value(self.L, name, self.dtype), None)
+        self.write(number, self.reducer.merge(self.L, self.read(number), lifted))
+
+
+class ColumnFoldsWriter(RowsWriter):
+    """Writes such a kernel. A unit is a part: all rows of the last row axis."""
+
+    def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
+        super().__init__(kernel, schedule)
+        self.ahead = loaded_ahead(kernel, self.passes)
+        for current in self.passes:
+            current.saved.difference_update(self.ahead)
+            current.recalled.update(set(self.ahead) & set(current.needed))
+        self.fetched, self.copied = set(), set()
+        self.columns: list[_Column] = []
+        self.first_turn = 0
+
+    def _begin_threads(self) -> None:
+        e = self.e
+        self.team = self.crossing = Team(self.vector, self.scalar, self.thread, together=True)
+        self.row_of_block = e.assign(f"lshr i64 {self.thread}, {self.schedule.bits}")
+        e.declarations[SHARED] = f"{SHARED} = external addrspace(3) global [0 x i8], align 16"
+        self.shared = e.assign(f"addrspacecast ptr addrspace(3) {SHARED} to ptr")
+        for number in column_folds(self.kernel).values():
+            instruction = self.kernel.instructions[number]
+            dtype = self.kernel.instructions[instruction.inputs[0]].dtype
+            count = self.schedule.turns * VIRTUAL_LANES // COLUMN_FOLD_THREADS
+            self.columns.append(_Column(e, self.vector, instruction, dtype, count))
+
+    def _unit(self, unit: str) -> None:
+        e, rows, every = self.e, self.number("row", 1), range(len(self.kernel.instructions))
+        self._advance("row", 0, unit, every)
+        for column in self.columns:
+            column.begin()
+        self._begin_copies(self.row_of_block)
+        with e.loop("0", rows, ROWS_AT_ONCE) as first, self._scope():
+            row = e.assign(f"add i64 {first}, {self.row_of_block}")
+            following = e.assign(f"add i64 {row}, {ROWS_AT_ONCE}")
+            self._take_copies()
+            with e.when(e.assign(f"icmp slt i64 {following}, {rows}")):
+                self._begin_copies(following)
+            self._advance("row", 1, row, every)
+            self._emit_row_values()
+            self._body()
+        self._store_columns()
+
+    def _begin_copies(self, row: str) -> None:
+        """Begin to copy what a thread needs of a row to shared memory. No other thread reads it there."""
+        with self._scope():
+            self._advance("row", 1, row, self.ahead)
+            for array, number in enumerate(self.ahead):
+                instruction = self.kernel.instructions[number]
+                self._at_all_turns(self._first_lane, partial(self._begin_copy, array, number, instruction))
+
+    def _begin_copy(self, array: int, number: int, instruction: Instruction) -> None:
+        location = self._location(number, instruction, self.vector)
+        source = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
+        near = self.e.assign(f"addrspacecast ptr {self._copy_of(array)} to ptr addrspace(3)")
+        far = self.e.assign(f"addrspacecast ptr {source} to ptr addrspace(1)")
+        name = f"llvm.nvvm.cp.async.ca.shared.global.{instruction.dtype.size}"
+        self.e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+
+    def _take_copies(self) -> None:
+        """Wait for what was copied, and take it into registers."""
+        self.e.call("llvm.nvvm.cp.async.wait.all", "void", [])
+        for array, number in enumerate(self.ahead):
+            self._at_all_turns(self._first_lane, partial(self._take_copy, array, number))
+
+    def _take_copy(self, array: int, number: int) -> None:
+        type_ = REGISTER_TYPES[self.kernel.instructions[number].dtype]
+        self.registers[self.slots[number], self.turn_of[self.lane_index]] = self.e.load(type_, self._copy_of(array))
+
+    def _copy_of(self, array: int) -> str:
+        """Where the copy of the current lane of an array is."""
+        row = self.e.assign(f"add i64 {self.row_of_block}, {array * ROWS_AT_ONCE}")
+        before = self.e.assign(f"mul i64 {row}, {saved_row(self.schedule.saved_lanes)}")
+        return self.e.assign(
+            f"getelementptr i32, ptr {self.shared}, i64 {self.e.assign(f'add i64 {before}, {self.lane_index}')}"
+        )
+
+    @property
+    def _first_lane(self) -> str:
+        assert self.team is not None
+        return self.team.number
+
+    def _is_between(self, instruction: Instruction, stage: int) -> bool:
+        if any(self.kernel.instructions[number].operation == "fold" for number in instruction.inputs):
+            return False
+        return super()._is_between(instruction, stage)
+
+    def _sweep_lanes(self, current: Pass, reductions: Reductions) -> None:
+        if not any(self.kernel.instructions[root].operation == "fold" for root in current.roots):
+            self._unrolled(self._first_lane, current, reductions)
+            return
+        count = self._turns_together(current)
+        for first in range(0, self.schedule.turns, TURNS_AT_ONCE):
+            self.first_turn = first
+            turns = range(first, min(first + TURNS_AT_ONCE, self.schedule.turns))
+            at_turns = [partial(self._at_turn, self._first_lane, turn) for turn in turns]
+            self._together(at_turns, current, reductions, count)
+            self._fold_columns(len(turns))
+
+    def _instruction(self, position: int, instruction: Instruction) -> Any:
+        if instruction.operation != "fold":
+            return super()._instruction(position, instruction)
+        number = [column.inputs for column in self.columns].index(instruction.inputs)
+        value = self.fitted(self.values[instruction.inputs[0]], self.vector)
+        turn = self.turn_of[self.lane_index] - self.first_turn
+        lane = self.e.assign(f"add i64 {self._first_lane}, {VIRTUAL_LANES * turn}")
+        self.e.store(REGISTER_TYPES[value.dtype], value.name, self._staged(number, self.row_of_block, lane))
+        return None
+
+    def _staged(self, number: int, row: str, lane: str) -> str:
+        """Where what is folded is left, for a row of those that are done at once and a lane of those."""
+        e, width = self.e, saved_row(TURNS_AT_ONCE * VIRTUAL_LANES)
+        copies = len(self.ahead) * ROWS_AT_ONCE * saved_row(self.schedule.saved_lanes)
+        at_row = e.assign(f"mul i64 {row}, {width}")
+        index = e.assign(f"add i64 {e.assign(f'add i64 {at_row}, {lane}')}, {copies + number * ROWS_AT_ONCE * width}")
+        return e.assign(f"getelementptr i32, ptr {self.shared}, i64 {index}")
+
+    def _fold_columns(self, turns: int) -> None:
+        """Fold what the rows that are done at once have left."""
+        synchronize_block(self.e)
+        first = self.first_turn * VIRTUAL_LANES // COLUMN_FOLD_THREADS
+        for number, column in enumerate(self.columns):
+            for own in range(turns * VIRTUAL_LANES // COLUMN_FOLD_THREADS):
+                lane = self.e.assign(f"add i64 {self.thread}, {own * COLUMN_FOLD_THREADS}")
+                for row in range(ROWS_AT_ONCE):
+                    type_ = REGISTER_TYPES[column.dtype]
+                    column.add(first + own, self.e.load(type_, self._staged(number, str(row), lane)))
+        synchronize_block(self.e)
+
+    def _store_columns(self) -> None:
+        """Store what the columns of a part come to."""
+        inputs = [column.inputs for column in self.columns]
+        for position, instruction in enumerate(self.kernel.instructions):
+            folds = [number for number in instruction.inputs if self.kernel.instructions[number].operation == "fold"]
+            for fold in folds:
+                folded = self.kernel.instructions[fold]
+                column = self.columns[inputs.index(folded.inputs)]
+                for own in range(len(column.slots)):
+                    self.lane_index = self.e.assign(f"add i64 {self.thread}, {own * COLUMN_FOLD_THREADS}")
+                    self.values[fold] = column.read(own)[folded.params["part"]]
+                    self._store(position, instruction)
