@@ -330,7 +330,9 @@ class Machine:
             size, threads, targets, sources = copies.chosen(ending)
             self._note(sources, size, threads, "reads")
             self._note(targets, size, threads, "writes")
-            self._write(targets, self._read(sources, Type(np.dtype(f"u{size}"), 1, f"i{8 * size}")))
+            words = np.dtype(f"u{min(size, 8)}")
+            near, far = [_neighbours(one, size // words.itemsize, words.itemsize) for one in (targets, sources)]
+            self._write(near, self._read(far, Type(words, 1, "")))
             if not ending.all():
                 self.copies.append(copies.chosen(~ending))
 

@@ -18,7 +18,14 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.row_values import column_folds, loaded_ahead, saved_row
 from weft.compiler.cuda.rows import RowsWriter
 from weft.compiler.cuda.saving import SHARED
-from weft.compiler.cuda.schedule import COLUMN_FOLD_THREADS, ROWS_AT_ONCE, TURNS_AT_ONCE, CudaSchedule
+from weft.compiler.cuda.schedule import (
+    COLUMN_FOLD_THREADS,
+    COPIED_BYTES,
+    ROWS_AT_ONCE,
+    TURNS_AT_ONCE,
+    WIDEST_ACCESS,
+    CudaSchedule,
+)
 from weft.compiler.cuda.threads import Team, synchronize_block
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
@@ -96,26 +103,45 @@ class ColumnFoldsWriter(RowsWriter):
         self._store_columns()
 
     def _begin_copies(self, row: str) -> None:
-        """Begin to copy what a thread needs of a row to shared memory. No other thread reads it there."""
+        """Begin to copy what a team needs of a row to shared memory."""
+        e = self.e
         with self._scope():
             self._advance("row", 1, row, self.ahead)
             for array, number in enumerate(self.ahead):
-                instruction = self.kernel.instructions[number]
-                self._at_all_turns(self._first_lane, partial(self._begin_copy, array, number, instruction))
+                self.lane_index = "0"
+                address = e.assign(f"ptrtoint ptr {self._source(number)} to i64")
+                aligned = e.assign(f"icmp eq i64 {e.assign(f'and i64 {address}, {WIDEST_ACCESS - 1}')}, 0")
+                with e.when(aligned):
+                    self._copy_row(array, number, WIDEST_ACCESS)
+                with e.when(e.assign(f"xor i1 {aligned}, true")):
+                    self._copy_row(array, number, COPIED_BYTES)
 
-    def _begin_copy(self, array: int, number: int, instruction: Instruction) -> None:
+    def _copy_row(self, array: int, number: int, size: int) -> None:
+        """Begin to copy a row, so many bytes at once."""
+        lanes, e = size // COPIED_BYTES, self.e
+        first = e.assign(f"mul i64 {self._first_lane}, {lanes}")
+        way = "cg" if size == WIDEST_ACCESS else "ca"
+        for turn in range(self.schedule.turns // lanes):
+            self.lane_index = e.assign(f"add i64 {first}, {VIRTUAL_LANES * lanes * turn}")
+            near = e.assign(f"addrspacecast ptr {self._copy_of(array)} to ptr addrspace(3)")
+            far = e.assign(f"addrspacecast ptr {self._source(number)} to ptr addrspace(1)")
+            name = f"llvm.nvvm.cp.async.{way}.shared.global.{size}"
+            e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+
+    def _source(self, number: int) -> str:
+        """Where a load reads the current lane."""
+        instruction = self.kernel.instructions[number]
         location = self._location(number, instruction, self.vector)
-        source = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
-        near = self.e.assign(f"addrspacecast ptr {self._copy_of(array)} to ptr addrspace(3)")
-        far = self.e.assign(f"addrspacecast ptr {source} to ptr addrspace(1)")
-        name = f"llvm.nvvm.cp.async.ca.shared.global.{instruction.dtype.size}"
-        self.e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+        return element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
 
     def _take_copies(self) -> None:
-        """Wait for what was copied, and take it into registers."""
+        """Wait for what was copied, and take it into registers. Then the next row may be copied there."""
+        assert self.team is not None
         self.e.call("llvm.nvvm.cp.async.wait.all", "void", [])
+        self.team.synchronize()
         for array, number in enumerate(self.ahead):
             self._at_all_turns(self._first_lane, partial(self._take_copy, array, number))
+        self.team.synchronize()
 
     def _take_copy(self, array: int, number: int) -> None:
         type_ = REGISTER_TYPES[self.kernel.instructions[number].dtype]
