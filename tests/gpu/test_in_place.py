@@ -187,6 +187,41 @@ def test_threads_that_read_the_state_see_old_or_new_elements(training: Training)
     training.check()
 
 
+def test_a_thread_that_reads_the_state_while_steps_are_queued(training: Training) -> None:
+    """It may run then, since the driver's functions release the interpreter's lock."""
+    found: list[list[float]] = []
+    reads = [lambda x: x.tolist(), lambda x: np.from_dlpack(x, device="cpu").tolist(), lambda x: (x + 0).tolist()]
+    launched, read_once = threading.Event(), threading.Event()
+
+    def read(elements: Callable[[mx.array], list[float]]) -> None:
+        w = training.state["w"]
+        first = elements(w)
+        read_once.set()
+        launched.wait()
+        found[:] = first, elements(w)
+
+    for elements in reads:
+        launched.clear()
+        read_once.clear()
+        reader = threading.Thread(target=read, args=(elements,))
+
+        def launch(together: tuple[Any, ...]) -> int:
+            reader.start()  # noqa: B023  # called in this turn of the loop
+            read_once.wait(0.2)
+            function, *arguments = together
+            code: int = function(*arguments)
+            launched.set()
+            return code
+
+        with pytest.MonkeyPatch.context() as patched:
+            for slots in [slots for latest in latest_slots(training) for slots in latest]:
+                patched.setattr(slots, "together", (launch, slots.together))
+            training.step()
+        reader.join()
+        assert found[0] == found[1]
+        training.check()
+
+
 assigned: list[str] = []
 
 

@@ -192,12 +192,14 @@ class CudaEngine(Engine):
 
     def copy_out(self, buffer: Buffer, offset: int, target: memoryview) -> None:
         if target.nbytes:
+            self.wait_for_launches()
             self._copies.read(
                 buffer.address + offset, ctypes.addressof(ctypes.c_char.from_buffer(target)), target.nbytes
             )
 
     def copied_out(self, buffer: Buffer, offset: int, size: int) -> bytearray:
         if 0 < size <= PINNED:
+            self.wait_for_launches()
             return self._copies.read_small(buffer.address + offset, size)
         return super().copied_out(buffer, offset, size)
 
@@ -212,6 +214,7 @@ class CudaEngine(Engine):
     def _copy_from_card(self, other: CudaEngine, there: int, here: int, size: int) -> None:
         """Copy from another card's memory without blocking this thread: this card's queue waits until the elements were
         computed, and the other card's queues wait for the copy before they use that memory for something else."""
+        other.wait_for_launches()
         computed = other.entered().marks_of(there)
         self._enter()
         copied = self._copies.from_card(other.context, there, self.context, here, size, computed)
@@ -374,6 +377,13 @@ class CudaEngine(Engine):
             if code:
                 self._not_launched(steps, code)
         return True
+
+    def wait_for_launches(self) -> None:
+        """To be called before elements are read: wait for a thread that is in `run_unless`, if there is one. As the
+        driver's functions release the interpreter's lock, this thread may have got an array after the doubts were read,
+        and could copy old elements first and new ones later."""
+        with self._lock:
+            pass
 
     def _run(self, steps: CudaSteps, table: Table, stream: Stream | None) -> int:
         """Run the steps that were not run yet, in the general way."""

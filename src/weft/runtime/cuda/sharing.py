@@ -57,6 +57,7 @@ class CudaSharing:
         return self._engine.entered().queues[0].handle
 
     def give(self, address: int, stream: Any) -> None:
+        self._engine.wait_for_launches()
         handle = _handle_of(stream)
         if handle is not None:
             refuse_reentry(self._lock)
