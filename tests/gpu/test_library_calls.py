@@ -122,6 +122,21 @@ def test_values(driver: FakeDriver, name: str, compiled: bool, monkeypatch: pyte
         assert_same_bits(function(inputs[number]), wanted[number])
 
 
+@pytest.mark.parametrize("count", range(1, 9))
+def test_functions_of_several_arrays(driver: FakeDriver, count: int) -> None:
+    """Their slots fill the memory that these have, if there are as many as a size class has room for."""
+    function = mx.compile(lambda *arrays: turn(mx.sin(sum(arrays))) * 2)
+    given = [values(4, 6) for _ in range(count)]
+    mx.set_default_device(mx.gpu)
+    arrays = [x * number for number, x in enumerate(given, 1)]  # in the memory of the card
+    mx.eval(arrays)
+    wanted = [np.array(mx.sin(sum(arrays))) for _ in range(4)]
+    for elements in wanted:
+        found = function(*arrays)
+        assert np.array_equal(np.array(found), in_numpy(elements) * 2)
+        del found  # the next result gets the same memory
+
+
 def training_step(x: mx.array) -> mx.array:
     return turn(mx.sin(x)) * mx.array(0.5)
 

@@ -84,8 +84,8 @@ class ShortRun:
         stream: Stream,
     ) -> None:
         self._plan, self._engine, self._stream, self._dtype = plan, plan.engine, stream, dtype
-        unread = FIRST + plan.layout.constant(len(constants))
-        self._entries = [*constants, 0]  # the last entry is for arrays that the plan does not read
+        self._entries = constants
+        unread = DONE  # the entry for arrays that the plan does not read: `run` sets it to 0 afterwards
         slots = {source: slot for slot, source in enumerate(sources, FIRST) if isinstance(source, int)}
         self._expected = [(slots.get(number, unread), *layout, plan.engine) for number, layout in enumerate(layouts)]
         self._count = len(layouts)
