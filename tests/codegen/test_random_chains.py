@@ -103,8 +103,9 @@ def stored(x: mx.array) -> mx.array:
 @pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.slow)])
 def test_bits_are_those_of_the_operations(count: int, rows: int, rng: np.random.Generator) -> None:
     values = [mx.array(rng.uniform(-1, 1, (STACK, rows, rows)).astype(np.float32)) for _ in range(2)]
-    chains = 0
-    for _ in range(count):
+    chains = programs = 0
+    while programs < count or (not chains and programs < 5 * count):  # a dozen may have no chain
+        programs += 1
         steps, asked = drawn(rng)
         print("program:", steps, asked)
         found: list[mx.array] = []
@@ -115,7 +116,7 @@ def test_bits_are_those_of_the_operations(count: int, rows: int, rng: np.random.
 
         chains += sum([str(plan).count("chain of") for plan in plans_of(program)])
         assert_same_bits(found, computed(steps, asked, stored, values))
-    assert chains > count // 12 - 1  # of a dozen it may happen that none has one
+    assert chains > count // 12 - 1
 
 
 def test_a_chain_of_kernels_alone() -> None:
