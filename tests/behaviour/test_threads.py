@@ -336,7 +336,8 @@ def test_any_thread_may_use_any_stream() -> None:
         assert in_threads(3, partial(successor, stream)) == [1, 2, 3]
 
 
-def test_blocks_of_memory_are_handed_out_once() -> None:
+@pytest.mark.parametrize("sizes", [8, 200])
+def test_blocks_of_memory_are_handed_out_once(sizes: int) -> None:
     """Blocks are taken and freed without a lock, while other threads clear the cache: no block is lost or used
     twice."""
     gc.collect()  # objects of earlier tests
@@ -347,7 +348,7 @@ def test_blocks_of_memory_are_handed_out_once() -> None:
         held: list[tuple[Buffer, int]] = []
         wrong = 0
         for step in range(3000):
-            size, label = 1 + (step * 7 + number) % 200, number * 10_000 + step
+            size, label = 1 + (step * 7 + number) % sizes, number * 10_000 + step
             buffer = Buffer(host, 8 * size)
             words = (ctypes.c_uint64 * size).from_address(buffer.address)
             words[0] = words[size - 1] = label

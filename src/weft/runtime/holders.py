@@ -75,7 +75,8 @@ def unused(objects: deque[Owned]) -> Owned | None:
     """One of the first two objects, if only ``objects`` refers to it; the caller refers to it from now on. The order of
     the objects changes, so that other ones are looked at next.
 
-    If another thread looks at the same object at the same time, it refers to the object, so not both take it.
+    If another thread looks at the same object at the same time, it refers to the object, so not both take it. No thread
+    may remove an object from ``objects``, whose reference is one of those that are expected.
     """
     for _ in _TWICE:
         found = objects[0]

@@ -84,7 +84,8 @@ class Allocator:
             lease = Lease()
             lease.address = self._take(lease, size, wanted)
             if size <= _SMALL and self.cache_limit == sys.maxsize:
-                self._kept.setdefault(size, deque(maxlen=_MOST_KEPT)).append(lease)
+                # A new one, as `unused` counts references wrongly if a lease leaves the one that it looks at.
+                self._kept[size] = deque((*(kept or ()), lease), _MOST_KEPT)
         return lease
 
     def _take(self, lease: Lease, size: int, wanted: int) -> int:
