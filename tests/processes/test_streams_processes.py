@@ -250,6 +250,55 @@ class TestFork:
     """
         assert run_forking(program) == "0 True\n" * 3
 
+    @pytest.mark.parametrize("reached", ["write_inputs", "begin_steps"])
+    def test_while_another_thread_begins_a_run_in_place(self, reached: str) -> None:
+        """The child has no such thread, and computes the value itself. Steps do not begin during the fork: they write
+        where they read, so the child could not run them again."""
+        program = f"""
+    from weft.compiler import run
+
+    begun, executed = threading.Event(), []
+    before, execute = run.{reached}, run.execute
+
+
+    def begin(*args):
+        begun.set()
+        return before(*args)
+
+
+    def note(*args):
+        executed.append(args)
+        execute(*args)
+
+
+    def squares():
+        ended = mx.ones((1000, 1000)) + 1
+        mx.eval(ended)
+        return ended * ended
+
+
+    mx.eval(squares())  # makes the kernel: a fork waits for threads that make some
+    result = squares()
+
+
+    def enter():
+        run.{reached}, run.execute = begin, note
+        threading.Thread(target=mx.eval, args=[result]).start()
+        begun.wait()
+        threading.Event().wait(0.2)
+
+
+    last_before_fork.append(enter)
+
+
+    def work():
+        return executed == [] and mx.all(result == 4).item()
+
+
+    print(in_child(work), mx.all(result == 4).item(), len(executed))
+    """
+        assert run_forking(program) == "0 True 1\n"
+
     def test_while_another_thread_does_what_must_not_be_left_half_done(self) -> None:
         program = """
     import time

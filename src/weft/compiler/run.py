@@ -16,10 +16,11 @@ from weft.graph.node import Node, Shape, leaf
 from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
+from weft.runtime.forks import begin_steps, end_steps, under_way
 from weft.runtime.locks import new_lock
 from weft.runtime.memory import Buffer, View, size_class
 from weft.runtime.steps import DONE, FIRST, Table
-from weft.runtime.streams import Event, under_way
+from weft.runtime.streams import Event
 from weft.runtime.transfers import Sending, copy_on
 from weft.runtime.unread import NOWHERE, Unread
 
@@ -240,7 +241,11 @@ class Run:
         if table.stopped:
             raise CancelledError  # before waiting for inputs that are not needed any more
         copies = write_inputs(self._plan, table, self._inputs)
-        execute(self._plan, table, self._stream, self._asked_at)
+        try:
+            begin_steps()
+            execute(self._plan, table, self._stream, self._asked_at)
+        finally:
+            end_steps()
         del copies
 
     def queue(self, stream: Stream) -> Event:
@@ -326,15 +331,19 @@ class Run:
         if self._failed is not None:
             self._failed.noticed = True
         refuse_reentry(self._lock)
-        with self._lock:
-            under_way[self] = get_ident()
-            try:
+        shared = self, get_ident()
+        try:
+            under_way.add(shared)
+            with self._lock:
                 if table.steps_run != self._plan.steps.count:
                     self._run(table)
                 self._let_go(table)
-            finally:
-                under_way.pop(self, None)
+        finally:
+            under_way.discard(shared)
         self._await(None)
+
+    def begin_again(self) -> None:
+        self._lock = new_lock()
 
     def _let_go(self, table: Table) -> None:
         """Drop the references to the memory of a run that has ended, since a queue may still refer to the run. Whether

@@ -65,8 +65,8 @@ def _after_fork_in_child() -> None:
             lock._at_fork_reinit()  # type: ignore[attr-defined]  # CPython's own hook
 
 
-# Before a fork, functions run in the reverse order of registration. This one is registered after all others of Weft, so
-# it runs before them; but before that of `concurrent.futures`, which takes the lock of `submit`: a thread that is
-# waited for here may be about to submit.
+# Before a fork, functions run in the reverse order of registration. This one is registered before all others of Weft,
+# so it runs after them; but after that of `concurrent.futures`, so it runs before that one, which takes the lock of
+# `submit`: a thread that is waited for here may be about to submit.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_release, after_in_child=_after_fork_in_child)

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Protocol
 
 from weft.errors import EvaluationError
+from weft.runtime import forks
 from weft.runtime.atomic import REENTERED, refuse_reentry, sections
 from weft.runtime.devices import Stream
 
@@ -307,37 +307,21 @@ def clear_streams() -> None:
         raise first
 
 
-class UnderWay(Protocol):
-    """Work of a thread for which other threads may wait."""
-
-    def wait(self) -> None: ...
-
-
-under_way: dict[UnderWay, int] = {}
-"""Work that is not finished, with the thread that does it."""
-FORK_PATIENCE = 1000
-
-
 def _before_fork() -> None:
     """Finish queued work, and wait for work of other threads that others may wait for: a child has none of these
-    threads. Other threads may start more of it all the time, so the number of waits is limited."""
+    threads."""
     if sections._is_owned():  # type: ignore[attr-defined]  # in a handler, which must not wait
         return
     for worker in _workers():
         worker.drain()
-    own = threading.get_ident()  # if a signal handler forks, the child continues what the handler interrupted
-    for _ in range(FORK_PATIENCE):
-        others = [found for found, thread in list(under_way.items()) if thread != own]
-        if not others:
-            return
-        others[0].wait()
+    forks.before_fork()
 
 
 def _after_fork() -> None:
     """Give streams new workers in a child. Other threads may have queued more since `_before_fork`."""
+    forks.after_fork_in_child()
     used = list(_used)
     _used.clear()
-    under_way.clear()
     for stream in used:
         parent, stream.worker = stream.worker, None
         if parent is not None and not parent.idle:
@@ -355,5 +339,5 @@ def _at_exit() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=forks.after_fork_in_parent, after_in_child=_after_fork)
 atexit.register(_at_exit)

@@ -17,10 +17,11 @@ from weft.runtime import recording
 from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Device, Stream
 from weft.runtime.engine import Engine
+from weft.runtime.forks import under_way
 from weft.runtime.host import host
 from weft.runtime.locks import new_lock
 from weft.runtime.memory import Buffer, View, export_of
-from weft.runtime.streams import Event, under_way
+from weft.runtime.streams import Event
 
 Span = tuple[int, int]
 """The bytes that an array covers, counted from its first element."""
@@ -82,9 +83,10 @@ class Sending:
 
     def _make(self) -> None:
         refuse_reentry(self._lock)
-        with self._lock:
-            under_way[self] = get_ident()
-            try:
+        shared = self, get_ident()
+        try:
+            under_way.add(shared)
+            with self._lock:
                 if not self.done:
                     if self._stopped:
                         raise CancelledError
@@ -92,8 +94,11 @@ class Sending:
                         self._view.event.wait()
                     _filled(self._buffer, self._view, self._span)
                     self.done = True
-            finally:
-                under_way.pop(self, None)
+        finally:
+            under_way.discard(shared)
+
+    def begin_again(self) -> None:
+        self._lock = new_lock()
 
     def wait(self) -> None:
         """Wait until the copy is made; make it here if the stream failed to."""
