@@ -49,8 +49,8 @@ def _fixed(operation: Binary, left: Any, right: Any) -> Any:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """A power. With an integer exponent the result stays open, and it is noted as a decision that it is not
-    negative."""
+    """A power. Among integers and extents the result stays open, unless the exponent is negative. Whether an extent as
+    exponent is negative is noted as a decision."""
     if all(isinstance(one, (int, Extent)) for one in (base, exponent)) and exponent >= 0:
         return shown_extent(derived(operator.pow, _own(base), _own(exponent)))
     return _fixed(operator.pow, base, exponent)

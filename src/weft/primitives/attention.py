@@ -31,8 +31,8 @@ LARGEST_BLOCK = 16
 """A block that has more than this many times `BLOCK_BYTES` is divided into parts, which all see the keys of the block:
 their sums for keys have one shape, and are added up in place."""
 CAUSAL_BLOCKS = 4
-"""Causal attention is cut into at least this many blocks, each of which leaves out the keys that none of its queries
-sees."""
+"""Causal attention is cut into at least this many blocks, if these have `FEWEST_ROWS` queries or more. Each leaves out
+the keys that none of its queries sees."""
 FEWEST_ROWS = 64
 """The fewest queries of a block."""
 WHOLE_ROWS = 16

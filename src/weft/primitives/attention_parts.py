@@ -1,4 +1,4 @@
-"""Attention that no library computes and that has too many scores for memory: it is computed for some examples and
+"""Attention that no library computes and whose scores would take much memory: it is computed for some examples and
 heads at a time. Its cotangents then need no sums over blocks of queries, whose terms would be in memory together."""
 
 from __future__ import annotations

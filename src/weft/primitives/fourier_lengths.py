@@ -21,7 +21,7 @@ FINE = 16
 """Roots of unity of long rows are products of two: one of a multiple of this number, and one of the rest."""
 
 _ODD_RADICES = (13, 11, 7, 5, 9, 3)
-"""Lengths with a larger prime factor than this are computed as convolutions."""
+"""Lengths with a larger prime factor than these are computed as convolutions."""
 _SINE = (1 / 355687428096000, -1 / 1307674368000, 1 / 6227020800, -1 / 39916800, 1 / 362880, -1 / 5040, 1 / 120, -1 / 6)
 _COSINE = (
     -1 / 6402373705728000,

@@ -49,8 +49,8 @@ class RegionWrite:
 class ScatterWrite:
     """The input at ``position`` is written in slices at computed indices.
 
-    ``combine`` merges the old value with the update (None: the update replaces it). Updates ``outside`` go to the
-    "nearest" index inside, or "nowhere".
+    The input at ``indices[i]`` holds indices along ``axes[i]``. ``combine`` merges the old value with the update (None:
+    the update replaces it). Updates ``outside`` go to the "nearest" index inside, or "nowhere".
     """
 
     position: int

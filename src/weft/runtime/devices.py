@@ -54,8 +54,8 @@ R = TypeVar("R")
 _stream_indices = count()
 
 LONG_WORK = 1 << 31
-"""If a thread waits for a result, work of fewer element steps than this is done by the thread itself, not by the worker
-of the stream."""
+"""Work of at least this many element steps is left to the worker of the stream, even by a thread that waits for the
+result."""
 SHORT_WORK = 1 << 18
 """Less work than this, in element steps, takes about as long as handing it to the worker of a stream."""
 

@@ -161,7 +161,7 @@ def span(kind: str, name: str, size: int = 0) -> AbstractContextManager[None]:
 
 
 def transfer(source: object, destination: object, size: int) -> AbstractContextManager[None]:
-    """A block that copies ``size`` bytes from one device to another."""
+    """A block that copies ``size`` bytes from one device to another, or from a file to a device."""
     return _OpenSpan(TRANSFER, f"{source} to {destination}", size) if recorders else _NOT_RECORDED
 
 

@@ -450,8 +450,8 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
 
 
 def _replaced_arguments(arguments: Any, leaves: Sequence[Any], in_place: bool) -> Any:
-    """The arguments with other leaves. Modules, and with ``in_place`` all containers, are kept and changed
-    themselves."""
+    """The arguments with other leaves. Their lists and dicts are kept and changed themselves if ``in_place``, or if
+    there are modules among them; otherwise new ones are made."""
     objects: list[Any] = []
     structure = tree.flatten(arguments, objects=objects)[1]
     if in_place or objects:

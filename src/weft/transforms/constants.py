@@ -131,7 +131,7 @@ class Attributes:
 
     They are `unchanged` only if `object_keys` would return the same, apart from types. Attributes that are equal to the
     former ones but other objects count as changed, and so do slots without a value. Only constants, sets, members of
-    sets, and objects without weak references are kept alive.
+    sets, and objects that cannot have weak references are kept alive.
     """
 
     def __init__(self, containers: Sequence[Any]) -> None:

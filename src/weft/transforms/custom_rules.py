@@ -193,7 +193,8 @@ class _Shown:
 
 
 def _text(found: Any) -> str:
-    """The result of a rule as text, with shapes in place of arrays and types in place of other objects."""
+    """The result of a rule as text, with shapes in place of arrays, and types in place of objects other than numbers
+    and None."""
     leaves, structure = tree.flatten(found)
     return repr(structure.unflatten([_Shown(_leaf_text(leaf)) for leaf in leaves]))
 

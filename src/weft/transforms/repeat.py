@@ -283,7 +283,7 @@ class StatefulRepeat(NestedRepeat):
             return NotImplemented
         self._note_use(tick)
         del found, reading  # their references to the arrays would prevent that memory is donated
-        # Nothing can get hold of the old arrays only after the containers hold the new ones.
+        # As soon as the containers hold the new arrays, and not before, nothing can get hold of the old ones.
         nodes, run = prepared.begin(inputs, stream)
         new = self._write(containers, state, nodes[traced.count :])
         prepared.finish(run, _ended(self._replaced, arrays, inputs), stream)

@@ -56,7 +56,7 @@ class CudaCode:
     def blocks(self, units: int, grain: int, most: int) -> int:
         """How many blocks a launch has on a card that holds at most ``most`` of them at once."""
         if self.cluster > 1:
-            return max(1, units) * self.cluster
+            return max(1, units) * self.cluster  # how many clusters a card holds depends on where blocks find room
         if self.queue:
             return max(1, -(-units // grain), min(units, most))
         return max(1, min(-(-units // grain), most))

@@ -93,7 +93,7 @@ class CudaEngine(Engine):
         self._assembler = Assembler(driver, self.architecture, self._enter)
         self._loaded: dict[CudaCode, Loaded] = {}
         self._begun: deque[CudaSteps] = deque(maxlen=_SHOWN)
-        """The runs that were started since the last wait."""
+        """The steps of the latest runs that were started since the last wait."""
         self.ended_graphs: deque[int] = deque()
         """Graphs of plans that ended, to be destroyed."""
         _engines.add(self)

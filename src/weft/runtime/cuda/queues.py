@@ -31,7 +31,7 @@ class Queue:
         self._marks = 0
         """How many marks there are."""
         self.marked = 0
-        """The last mark that is set."""
+        """The last mark that is set. Work before a later mark may not be queued yet."""
         self._reached = 0
 
     def copying(self, target: int, source: int, size: int) -> Action:

@@ -82,8 +82,8 @@ class SharedLibrary:
         return _first([partial(ctypes.CDLL, file, os.RTLD_NOLOAD | os.RTLD_NOW) for file in self.files])
 
     def _of_a_wheel(self) -> Any:
-        """The library in NVIDIA's wheels, searched for in the usual folders: importing ``cuda.pathfinder``, which knows
-        all of them, takes longer than loading a library."""
+        """The library in NVIDIA's wheels, searched for only in the usual folders: importing ``cuda.pathfinder``, which
+        knows all places, takes longer than loading a library."""
         return _first([partial(_loaded, path) for path in _in_wheels(self.files)])
 
     def _by_pathfinder(self) -> Any:

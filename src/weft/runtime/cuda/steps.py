@@ -149,8 +149,9 @@ class CudaSteps(StepList):
         return [*read, self._numbers.address], [*written, slots.buffer.address]
 
     def _for_all(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
-        """Slots that serve any run with these or more idle steps: new ones, or, of those that leave out most steps, the
-        ones that were written first. A graph is made when the same idle steps come a second time."""
+        """Slots that serve any run with these or more idle steps: new ones as long as there are fewer than `_CACHED`;
+        then, of those that leave out most steps, the ones that were written first. Slots that leave out exactly these
+        steps are then made only if the run before had the same idle steps."""
         again, self._idle_before = idle == self._idle_before, idle
         if len(latest) == _CACHED:
             found = max([slots for slots in latest if slots.idle <= idle], key=lambda one: len(one.idle), default=None)
