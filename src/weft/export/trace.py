@@ -83,7 +83,7 @@ class ExportedGraph(NamedTuple):
     """The nodes from which the results are computed, without the inputs; each comes after its own inputs."""
     outputs: list[Node]
     decisions: dict[SymbolicExtent, str]
-    """Extents that must be equal in each call, and the line of the program that requires it."""
+    """Extents that must have the same value in each call, and the line of the program that requires it."""
 
 
 def trace_of(name: str, fun: Callable[..., Any], arguments: Arguments, shapeless: bool) -> ExportedGraph:

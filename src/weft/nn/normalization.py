@@ -282,7 +282,8 @@ def _widened(x: mx.array) -> mx.array:
 
 
 def _affine(layer: Module, x: mx.array, dtype: mx.Dtype) -> mx.array:
-    """A normalised input times the layer's weight, plus its bias, rounded once to the dtype of the input."""
+    """A normalised input times the layer's weight, plus its bias, rounded once: to the common dtype of weight, bias and
+    ``dtype``, or to ``dtype`` if there is no weight."""
     if "weight" in layer:
         dtype = mx.result_type(dtype, layer["weight"].dtype, layer["bias"].dtype)
         x = x * layer["weight"] + layer["bias"]

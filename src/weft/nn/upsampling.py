@@ -38,7 +38,7 @@ class Upsample(Module):
             if cubic, where ``a`` is -0.5), so that none is skipped if the result is smaller; neither with ``"nearest"``
             nor with ``align_corners``.
 
-    Called with ``(N, ..., C)``. Interpolation is computed in float32 or more.
+    Called with ``(N, ..., C)``. The result of ``"linear"`` and ``"cubic"`` is at least float32.
 
     >>> x = mx.array([0.0, 4.0]).reshape(1, 2, 1)
     >>> nn.Upsample(2)(x).flatten(), nn.Upsample(2, mode="linear")(x).flatten()

@@ -191,7 +191,8 @@ def promoted(
     words: Sequence[str] = ("a", "b"),
 ) -> list[Array]:
     """Arrays converted to one dtype: the common dtype of the arrays, to which Python numbers and NumPy's arrays only
-    add a higher kind. If there are no arrays, NumPy's values have their own dtype, and Python numbers adapt to it.
+    add a higher kind. If there are no arrays, NumPy's values have their own dtype, and so have Python numbers beside
+    them.
 
     ``widen`` maps the promoted dtype to the one to compute in; ``words`` are the names of the arguments in messages.
     """

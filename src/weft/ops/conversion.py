@@ -120,10 +120,10 @@ def result_type(*arrays_and_dtypes: Array | Dtype | complex) -> Dtype:
 
 
 def can_cast(from_: Array | Dtype, to: Dtype) -> bool:
-    """Whether promotion converts an array or dtype to ``to``, without changing values.
+    """Whether promotion of an array or dtype with ``to`` gives ``to``; values may be rounded.
 
     Args:
-        from_: the array or dtype to convert.
+        from_: an array or a dtype.
 
     >>> mx.can_cast(mx.int32, mx.float16), mx.can_cast(mx.float32, mx.int32)
     (True, False)

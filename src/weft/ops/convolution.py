@@ -195,7 +195,7 @@ def conv_transpose1d(
     """The transposed convolution over one axis: each element, times the weights, is added to a window of the result.
 
     With inputs and outputs of the weights exchanged, it is the derivative of ``conv1d`` with the same parameters with
-    respect to the input, and has the input's shape.
+    respect to an input of the result's shape.
 
     Args:
         input: ``(N, L, C)``.
@@ -235,7 +235,7 @@ def conv_transpose2d(
     """The transposed convolution over two axes: each element, times the weights, is added to a window of the result.
 
     With inputs and outputs of the weights exchanged, it is the derivative of ``conv2d`` with the same parameters with
-    respect to the input, and has the input's shape.
+    respect to an input of the result's shape.
 
     Args:
         input: ``(N, H, W, C)``.
@@ -277,7 +277,7 @@ def conv_transpose3d(
     """The transposed convolution over three axes: each element, times the weights, is added to a window of the result.
 
     With inputs and outputs of the weights exchanged, it is the derivative of ``conv3d`` with the same parameters with
-    respect to the input, and has the input's shape.
+    respect to an input of the result's shape.
 
     Args:
         input: ``(N, D, H, W, C)``.

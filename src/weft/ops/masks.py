@@ -1,7 +1,8 @@
 """Masks, which are boolean arrays in an index. How many elements they select depends on their values.
 
-For reading, a mask is evaluated and replaced by the indices of its true elements. For assignment, if the index is a
-single mask, every element is compared with it, so that the mask may be traced.
+For reading, a mask is evaluated and replaced by the indices of its true elements. For assignment, if the rest of
+the index selects everything, the mask decides for every element of the array which value it gets, so that the mask may
+be traced.
 """
 
 from __future__ import annotations

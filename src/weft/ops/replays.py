@@ -50,7 +50,7 @@ class _Operation(NamedTuple):
 class Recording:
     """The operations from the inputs of a call to its result. Numbers among them are the same nodes in each replay.
 
-    ``reads_values``: no operation uses an input, so the function may have read its value as a number.
+    ``reads_values``: one of the inputs is used by no operation, so the function may have read its value as a number.
     """
 
     def __init__(self, inputs: Sequence[Node], result: Node) -> None:

@@ -32,7 +32,8 @@ _SCRATCH_PER_ELEMENT = 32
 """Bytes of scratch memory for each element of the result: room for several partial sums of it."""
 
 _MOST_CALLS = 64
-"""A product that would need more calls of the library, because of where its matrices are in memory, is copied first."""
+"""If a product would need more calls of the library, because of where the matrices of an operand are in memory, that
+operand is copied first."""
 
 
 class _Axis(NamedTuple):
@@ -56,8 +57,8 @@ def _is_known(node: Node) -> bool:
 
 
 def _adapts(node: Node) -> Node | None:
-    """Integers are multiplied and summed by a kernel. If only one operand was converted from half precision, it is
-    converted back, because the library multiplies operands of the same dtype."""
+    """Integers are multiplied and summed by a kernel. If only one operand is in half precision, it is converted to the
+    dtype of the result, because the library multiplies operands of the same dtype."""
     if node.dtype.is_integer:
         return _sums_of_products(node)
     if cublas.missing() or _is_known(node) or has_few_rows(node):

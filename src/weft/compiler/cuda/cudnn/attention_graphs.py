@@ -121,7 +121,6 @@ def gradients_work(dtype: Dtype, given: Sequence[Heads], made: Sequence[Heads], 
 
     The cotangents of scores are stored in scratch memory: otherwise cuDNN sums those of queries in an order that
     differs from run to run.
-    differs from run to run.
     """
     draft = _AttentionDraft()
     q, k, v = given
