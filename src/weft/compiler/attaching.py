@@ -23,9 +23,9 @@ from weft.runtime.memory import contiguous_strides
 class Attachment:
     """A group that runs as a part of the step of a call, and its loops.
 
-    ``result`` is what the call makes. If something else needs it too (``stored``), it has memory of its own. If not,
-    the call makes it in the memory of ``target``, where the kernel then overwrites it with what it stores, or, if
-    ``target`` is None, a rectangle at a time in scratch memory.
+    ``result`` is what the call makes. If it is ``stored``, because something else needs it too or it fits nowhere else,
+    it has memory of its own. If not, the call makes it in the memory of ``target``, where the kernel then overwrites it
+    with what it stores, or, if ``target`` is None, a rectangle at a time in scratch memory.
     """
 
     group: FusedGroup

@@ -68,7 +68,8 @@ class NodeAccess(NamedTuple):
     computed: bool = False
 
     def stays_in(self, turns: int) -> bool:
-        """Whether each turn accesses a part of the node of its own, and these parts follow each other in memory."""
+        """Whether each turn accesses a part of the node of its own, and these parts follow each other in memory in the
+        order of the turns."""
         part, rest = divmod(self.node.size, turns)
         if rest or self.computed:
             return False

@@ -57,10 +57,10 @@ class Chunks(NamedTuple):
 class FusedGroup(Group):
     """Nodes that one kernel computes.
 
-    ``axes`` are its loop axes in logical order; ``reduced`` are those that are folded, or a single one that is scanned.
-    ``members`` counts its nodes, ``indexed`` those that are `Indexed`, ``slow`` those that are elementwise and not
-    cheap. ``folds``: it has reductions. ``backwards``: its scans begin at the end (None: it has no scans). ``chunks``
-    says how the reduced axis is cut.
+    ``axes`` are its loop axes in logical order; ``reduced`` are those that are folded; a single one may be scanned
+    instead, or be both. ``members`` counts its nodes, ``indexed`` those that are `Indexed`, ``slow`` those that are
+    elementwise and not cheap. ``folds``: it has reductions. ``backwards``: its scans begin at the end (None: it has no
+    scans). ``chunks`` says how the reduced axis is cut.
     """
 
     axes: list[int] = field(default_factory=list)

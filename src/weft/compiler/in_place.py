@@ -126,8 +126,8 @@ class InPlace:
         return found
 
     def _filled(self, arrays: Sequence[Any], serials: list[int], before: _TableInPlace | None) -> _TableInPlace | None:
-        """A table with the addresses of arrays; None if some have not arrived, or if memory that should be replaced
-        cannot be."""
+        """A table with the addresses of arrays; None if these are not distinct arrays with values of the right layouts,
+        if an array that the function captured has not arrived, or if memory that should be replaced cannot be."""
         plan = self._plan
         values = distinct_values(arrays, self._layouts)
         if values is None:

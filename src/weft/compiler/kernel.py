@@ -354,7 +354,7 @@ def instruction_keys(position: int, kernel: Kernel) -> list[NumberKey]:
 
 class CopiedNumbers(NamedTuple):
     """The numbers of a kernel that copies elements unchanged: slot and offset of source and target, and pairs of their
-    strides. If all pairs are equal, the kernel has nothing to do."""
+    strides. If source and target have the same address, and each pair is equal, the kernel has nothing to do."""
 
     source: tuple[NumberKey, NumberKey]
     target: tuple[NumberKey, NumberKey]

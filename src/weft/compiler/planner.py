@@ -241,8 +241,8 @@ class Planner:
 
     def _find_result_slots(self) -> None:
         """Decide where results are made that only attached kernels read: in the memory of what the kernel stores,
-        unless an input that the kernel reads gives that memory; else in scratch memory, if they fit there; else in
-        memory of their own."""
+        unless an input that the step reads gives that memory; else in scratch memory, if they fit there; else in memory
+        of their own."""
         steps = self.accesses()
         nodes = list(self.inputs)
         giver = {taker: nodes[given] for given, taker in self.donations()}

@@ -200,8 +200,8 @@ def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None
     """The operations and views that compute ``node`` and that nothing else uses, in order. None if there are more than
     ``most`` operations.
 
-    None also if something else uses one of them, or if one is a reduction or a scan: a kernel that walks along the rows
-    can then serve both uses, or fold twice.
+    None also if something else uses one of them or of their inputs, or if one is a reduction: a kernel that walks along
+    the rows can then serve both uses, or fold twice.
     """
     used: Counter[Node] = Counter()
     made, pending = [], [node]

@@ -1,8 +1,8 @@
 """Writes the LLVM IR text of functions: names, blocks, loops and stack slots.
 
-Structure of the generated code shows as Python structure: a loop is a ``with`` block, and no block label is written
-outside of this package. The text is written directly because building it with an object model takes ten times as
-long, and generating code is a part of a user's first call.
+Structure of the generated code shows as Python structure: a loop is a ``with`` block, and code that uses an `Emitter`
+writes no block labels. The text is written directly because building it with an object model takes ten times as long,
+and generating code is a part of a user's first call.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def _scratch(node: Node) -> int:
 
 @replaces("cpu", p.convolution_weights)
 def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
-    """The cotangent of the weights as this routine, under the same conditions."""
+    """The cotangent of the weights as this routine, under the same conditions, if lines have at most `_LONGEST_LINE`
+    windows."""
     (outputs, *sizes, each), channels = node.shape, node.inputs[1].shape[-1]
     geometry = Geometry(*node.params[1:])
     if each != 1 or geometry.groups != channels or outputs != channels or not _fits(node, geometry, tuple(sizes)):

@@ -45,7 +45,8 @@ MOST_ROWS = 16
 """With more rows, it pays to pack the matrix."""
 MOST_ROWS_ACROSS = 8
 """The same limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
-only once if it is packed. If its rows are columns of a transposed product, the kernel for blocks does not transpose."""
+only once if it is packed. It holds outside of the cache too if the few rows are the columns of a product that is
+computed as the transposed one: the kernel for blocks then computes the product itself, and need not transpose."""
 
 SHORTEST_VECTOR = 16
 """Bytes of the shortest vectors into which narrow matrices are transposed: longer ones would be mostly empty."""

@@ -5,14 +5,15 @@ grains of a job are divided into equal *shares*, one for each thread (or grain, 
 grains of its own share one by one, then those that are left in other shares. So it does the same part of each step, and
 its caches hold what it wrote in the step before. The caller waits until all grains are finished. It does not wait for a
 worker that took no grain, because it sleeps or has no processor.
+
 Memory that one thread writes while others access it is in cache lines of its own.
 
 - Only the caller writes the line of the job. It makes ``epoch`` odd before it writes and even afterwards. Values that a
   worker reads while ``epoch`` has the same even value belong to one job.
 - Each share has a ``claim``: the epoch of its job, and in the lower bits how many grains were taken. If the epoch is an
-  older one, none was taken. A thread takes a grain by incrementing the claim with a compare-and-exchange. A job ends
-  when the grains of all shares are finished; a worker that comes later finds none to take.
-  finished; a worker that comes later finds none to take.
+  older one, none was taken. A thread takes a grain by a compare-and-exchange of the claim for one with the epoch of the
+  job and one grain more. A job ends when the grains of all shares are finished; a worker that comes later finds none to
+  take.
 - A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
   Then it sets ``parked`` and sleeps. A caller wakes two of the workers for which its job has shares, and each of these
   wakes two more.

@@ -90,8 +90,8 @@ class _Lines(Integers):
 
     @contextmanager
     def lines(self, count: str) -> Iterator[tuple[str, str, str]]:
-        """For each line along the innermost axis: its first and last element as a range, counted from ``%first``, and
-        the distance that element 0 of that count would have in this line."""
+        """For each line along the innermost axis: its first element and the one after its last, counted from
+        ``%first``, and the distance that element 0 of that count would have in this line."""
         extent = self.at(1)
         end = self.add("%first", count)
         last = self.divide(self.add(end, self.subtract(extent, 1)), extent)
