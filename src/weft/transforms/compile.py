@@ -18,7 +18,7 @@ from weft import tree
 from weft.checks import wrong_type
 from weft.errors import ArgumentTypeError, TraceError
 from weft.graph.location import user_location
-from weft.graph.node import Handle, Placeholder, next_serial, wrap
+from weft.graph.node import Handle, Node, Placeholder, next_serial, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import Decisions, input_shape
 from weft.graph.tracing import Trace, assign, assignments_undone, is_tracing, name_of, trace
@@ -214,36 +214,36 @@ class _Compiled:
                 f"{user_location()}: [explain] {name_of(self._fun)} cannot be explained while a function is traced, "
                 "for arrays have no values then. Call it outside."
             )
-        traced, arrays, moment, same = self._find(args, kwargs)
+        traced, arrays, inputs, moment, same = self._find(args, kwargs)
         call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
         names = array_names(self._fun, args, kwargs, self._state)
         state = 0 if moment is None or same is not None else moment.replaceable
-        return traced.explain(str(call), [names.get(id(array), "argument") for array in arrays], arrays, state)
+        return traced.explain(str(call), [names.get(id(array), "argument") for array in arrays], inputs, state)
 
     def _call(self, args: Any, kwargs: Any) -> Any:
-        traced, arrays, moment, same = self._find(args, kwargs)
-        inputs = [array.node for array in arrays]
+        traced, arrays, inputs, moment, same = self._find(args, kwargs)
         prepared = traced.prepared(inputs)
         latest, self._repeat = self._repeat, None
         if prepared is not None and traced.has_short_ways:
-            repeat = repeat_of(latest, traced, prepared, arrays, args, kwargs, self._state, moment, same)
+            repeat = repeat_of(latest, traced, prepared, inputs, args, kwargs, self._state, moment, same)
             self._repeat = repeat
             if isinstance(repeat, StatefulRepeat) and repeat is not latest:
                 del arrays, moment, inputs  # references to the arrays; without them the first call may donate as well
                 results = repeat.call(args, kwargs, self._cache.tick)
                 if results is not NotImplemented:
                     return results
-                traced, arrays, moment, same = self._find(args, kwargs)
-                inputs = [array.node for array in arrays]
+                traced, arrays, inputs, moment, same = self._find(args, kwargs)
         nodes = traced.run(inputs, prepared)
         entries: Sequence[Any] = ()
         if traced.update is not None and self._state is not None and moment is not None:
             entries = traced.update.apply(self._state.outputs, moment.outputs, nodes[traced.count :])
         return traced.results(nodes, entries, inputs)
 
-    def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:
-        """The trace for these arguments, made if there is none; the arrays of arguments and state, each once; the
-        state's content; and for each leaf the position of the first leaf that is the same array (None if all
+    def _find(
+        self, args: Any, kwargs: Any
+    ) -> tuple[Traced, list[Handle], list[Node], Moment | None, tuple[int, ...] | None]:
+        """The trace for these arguments, made if there is none; the arrays of arguments and state, each once, and their
+        nodes; the state's content; and for each leaf the position of the first leaf that is the same array (None if all
         differ)."""
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
@@ -256,11 +256,10 @@ class _Compiled:
             parts.append(moment.key)
         if objects:
             parts.append(object_keys(objects))
-        arrays: list[Handle] = []
+        nodes: dict[int, Node] = {}  # each is read once, because another thread may assign to the array
         for leaf in leaves:
             if isinstance(leaf, Handle):
-                arrays.append(leaf)
-                node = leaf.node
+                node = nodes.setdefault(id(leaf), leaf.node)
                 parts.append(len(node.shape) if self._shapeless else node.shape)
                 parts.append(node.dtype)
             else:
@@ -273,21 +272,29 @@ class _Compiled:
         same = repeats(leaves if moment is None or moment.outputs is moment.inputs else [*leaves, *moment.outputs])
         if same is not None:
             parts.append(same)
-            arrays = distinct(arrays)
+        arrays, inputs = distinct(leaves), list(nodes.values())
         key = tuple(parts)
         cache = self._cache
         tick = cache.tick()
         traced = cache.traced.get(key)
         if traced is None or (traced.captures and is_tracing()):
             shares = moment is not None or bool(objects)
-            traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick, shares)
+            traced = self._find_or_trace(key, args, kwargs, leaves, inputs, moment, tick, shares)
         traced.used = tick
         if traced.apart:
             refuse_aliases(self._fun, traced.apart, arrays)
-        return traced, arrays, moment, same
+        return traced, arrays, inputs, moment, same
 
     def _find_or_trace(
-        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int, shares: bool
+        self,
+        key: Any,
+        args: Any,
+        kwargs: Any,
+        leaves: list[Any],
+        inputs: list[Node],
+        moment: Moment | None,
+        tick: int,
+        shares: bool,
     ) -> Traced:
         """A trace that another thread has made in the meantime, or a new one. ``shares``: tracing changes containers
         that another trace of the function may change at the same time."""
@@ -295,20 +302,27 @@ class _Compiled:
         messages: Sequence[Message] = ()
         if shares or not _locks_held.count:
             with lock:
-                traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
+                traced, messages = self._find_or_add(key, args, kwargs, leaves, inputs, moment, tick)
         elif lock.acquire(blocking=False):
             try:
-                traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
+                traced, messages = self._find_or_add(key, args, kwargs, leaves, inputs, moment, tick)
             finally:
                 lock.release()
         else:  # do not wait: the thread that traces this function may wait for one that this thread traces
-            traced = self._trace(args, kwargs, leaves, moment)
+            traced = self._trace(args, kwargs, leaves, inputs, moment)
             traced.used = tick
         emit(messages)
         return traced
 
     def _find_or_add(
-        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
+        self,
+        key: Any,
+        args: Any,
+        kwargs: Any,
+        leaves: list[Any],
+        inputs: list[Node],
+        moment: Moment | None,
+        tick: int,
     ) -> tuple[Traced, Sequence[Message]]:
         """The trace that another thread has put into the cache, or a new one with its log messages. The caller holds
         the cache's lock."""
@@ -320,7 +334,7 @@ class _Compiled:
         try:
             call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
             start = time.perf_counter()
-            traced = self._trace(args, kwargs, leaves, moment)
+            traced = self._trace(args, kwargs, leaves, inputs, moment)
             seconds = time.perf_counter() - start
         finally:
             _locks_held.count -= 1
@@ -330,14 +344,15 @@ class _Compiled:
             cache.add(key, traced)
         return traced, cache.history.add(call, earlier, seconds, tick, traced.cacheable)
 
-    def _placeholders(self, arrays: Sequence[Handle], record: Trace, decisions: Decisions) -> list[Placeholder]:
-        shapes = [array.node.shape for array in arrays]
+    def _placeholders(self, inputs: Sequence[Node], record: Trace, decisions: Decisions) -> list[Placeholder]:
+        shapes = [node.shape for node in inputs]
         if self._shapeless:
             shapes = [input_shape(number, shape, decisions) for number, shape in enumerate(shapes)]
-        return [Placeholder(record, shape, x.node.dtype) for x, shape in zip(arrays, shapes, strict=True)]
+        return [Placeholder(record, shape, node.dtype) for node, shape in zip(inputs, shapes, strict=True)]
 
-    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
-        """Run the function on placeholders and record the graph."""
+    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], nodes: list[Node], moment: Moment | None) -> Traced:
+        """Run the function on placeholders for ``nodes``, those of the arrays among the leaves, and record the
+        graph."""
         inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
         counters.traces += 1
         stream = saved_stream()
@@ -349,7 +364,7 @@ class _Compiled:
         with timed, tracing as record, assignments_undone() as assigned, restoring:
             decisions = Decisions(record)
             arrays = distinct(leaves)
-            placeholders = self._placeholders(arrays, record, decisions)
+            placeholders = self._placeholders(nodes, record, decisions)
             stand_ins = _stand_ins(arrays, placeholders, fixed_arrays((inputs, outputs)))
             replaced = [stand_ins.get(id(leaf), leaf) for leaf in leaves]
             own = len(leaves) - (0 if moment is None else len(moment.inputs))
@@ -371,13 +386,13 @@ class _Compiled:
             if update is not None:
                 update.finish(outputs, results)
             _require_outputs(self._fun, results, structure)
-            nodes = [result.node for result in distinct(results)]
+            result_nodes = [result.node for result in distinct(results)]
         return Traced(
             name_of(self._fun),
             start,
             placeholders,
             results,
-            nodes,
+            result_nodes,
             structure,
             update,
             decisions if self._shapeless else None,

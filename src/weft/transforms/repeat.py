@@ -28,10 +28,11 @@ class Repeat:
 
     __slots__ = ("_layouts", "_prepared", "_short", "_traced", "precision")
 
-    def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle]) -> None:
+    def __init__(self, traced: Traced, prepared: Runnable, inputs: Sequence[Node]) -> None:
+        """``inputs`` are the nodes of the arrays."""
         self._traced, self._prepared = traced, prepared
         self.precision = traced.precision
-        self._layouts = [_layout(array.node) for array in arrays]
+        self._layouts = list(map(_layout, inputs))
         self._short = prepared.short_run() if traced.returns_an_array and isinstance(prepared, Prepared) else None
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
@@ -57,8 +58,8 @@ class RepeatOfSame(Repeat):
 
     __slots__ = ("_again", "_count", "_once")
 
-    def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], same: Sequence[int]) -> None:
-        super().__init__(traced, prepared, arrays)
+    def __init__(self, traced: Traced, prepared: Runnable, inputs: Sequence[Node], same: Sequence[int]) -> None:
+        super().__init__(traced, prepared, inputs)
         self._count = len(same)
         self._again = [(number, first) for number, first in enumerate(same) if first != number]
         self._once = [number for number, first in enumerate(same) if first == number]
@@ -331,7 +332,7 @@ def repeat_of(
     latest: AnyRepeat | None,
     traced: Traced,
     prepared: Runnable,
-    arrays: Sequence[Handle],
+    inputs: Sequence[Node],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: State | None,
@@ -340,12 +341,12 @@ def repeat_of(
 ) -> AnyRepeat | None:
     """A short way to repeat this call, and others like it; None if there is none.
 
-    ``arrays`` are the arrays of arguments and ``state``, for which the graph is ``prepared``. ``moment`` is the content
-    of the state. ``same`` says which of the leaves are the same array. ``latest`` is the short way that failed for this
-    call.
+    ``inputs`` are the nodes of the arrays of arguments and ``state``, for which the graph is ``prepared``. ``moment``
+    is the content of the state. ``same`` says which of the leaves are the same array. ``latest`` is the short way that
+    failed for this call.
     """
     if state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
-        return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
+        return Repeat(traced, prepared, inputs) if same is None else RepeatOfSame(traced, prepared, inputs, same)
     if not isinstance(prepared, Prepared) or (moment is not None and moment.is_shared):
         return None
     if same is not None and not _differ(same, moment):
