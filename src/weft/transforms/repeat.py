@@ -15,6 +15,7 @@ from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import Stream, current_stream
+from weft.runtime.filled import write
 from weft.runtime.holders import rows_only_known
 from weft.runtime.memory import View
 from weft.transforms.constants import Attributes, has_attributes
@@ -275,7 +276,7 @@ class StatefulRepeat(NestedRepeat):
             if nodes is None:
                 return NotImplemented
             self._note_use(tick)
-            new = self._write(containers, state, nodes[traced.count :])
+            new = write(containers, self._write, containers, state, nodes[traced.count :])
             return traced.results(nodes, self._after(state, new))
         inputs = prepared.values(arrays)
         if inputs is None and _started(arrays, traced):
@@ -286,7 +287,7 @@ class StatefulRepeat(NestedRepeat):
         del found, reading  # their references to the arrays would prevent that memory is donated
         # Nothing can get hold of the old arrays only after the containers hold the new ones.
         nodes, run = prepared.begin(inputs, stream)
-        new = self._write(containers, state, nodes[traced.count :])
+        new = write(containers, self._write, containers, state, nodes[traced.count :])
         prepared.finish(run, _ended(self._replaced, arrays, inputs), stream)
         return traced.results(nodes, self._after(state, new))
 
