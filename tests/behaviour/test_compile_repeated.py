@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from tests.checks import Counted
 from tests.gates import Gate, is_there
 from weft.compiler import run
 from weft.errors import TraceError
+from weft.transforms.compile import _Compiled
+from weft.transforms.repeat import repeat_of
 
 
 def like_the_first() -> mx.array:
@@ -177,3 +180,36 @@ def test_arrays_without_values_of_a_trace_take_the_long_way() -> None:
     with pytest.raises(TraceError, match="traced"):
         compiled({"a": mx.array(1.0), "b": leaked["x"]}).item()
     assert compiled({"a": mx.array(1.0), "b": mx.array(2.0) + 1}).item() == 4.0
+
+
+def test_another_thread_assigns_to_an_argument_while_a_short_way_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    function, x = mx.compile(lambda x: x * 2), evaluated(mx.ones((3,)))
+    module = sys.modules[_Compiled.__module__]
+    make = repeat_of
+
+    def assign_first(*args: Any) -> Any:
+        x[:] = 7
+        return make(*args)
+
+    monkeypatch.setattr(module, "repeat_of", assign_first)
+    assert function(x).tolist() == [2, 2, 2]
+    assert [function(x).tolist() for _ in range(3)] == [[14, 14, 14]] * 3
+
+
+@pytest.mark.parametrize("shapeless", [False, True])
+def test_another_thread_assigns_to_an_argument_before_the_function_is_traced(
+    shapeless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The array gets another shape and another dtype. The trace is for those that it had when the call began."""
+    x, trace = mx.array([1]), _Compiled._trace
+
+    def assign_first(*args: Any) -> Any:
+        x.__iadd__(mx.array([0.5, 1.5, 2.5]))
+        return trace(*args)
+
+    function = mx.compile(lambda x: x * 2, shapeless=shapeless)
+    with monkeypatch.context() as patch:
+        patch.setattr(_Compiled, "_trace", assign_first)
+        assert function(x).tolist() == [2]
+    assert function(x).tolist() == [3, 5, 7]
+    assert function(mx.array([4])).tolist() == [8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -249,6 +250,18 @@ def test_an_array_that_is_too_large() -> None:
     with pytest.raises(MemoryError, match="no memory for an array of 4611686018427387904 bytes") as raised:
         mx.eval(mx.zeros((2**60,)))
     assert raised.value.__context__ is None
+
+
+def test_who_clears_the_frames_of_a_memory_error_does_no_harm() -> None:
+    """As `unittest.TestCase.assertRaises` does."""
+    before = mx.get_active_memory()
+    with pytest.raises(MemoryError) as caught:
+        mx.eval(mx.zeros((1 << 44,)) + 1)
+    traceback.clear_frames(caught.value.__traceback__)
+    del caught
+    x = mx.zeros((100_000,)) + 1
+    mx.eval(x)
+    assert mx.get_active_memory() - before == mx.get_array_buffer_size(x)
 
 
 def test_what_ended_is_accounted_for_without_another_array() -> None:

@@ -16,6 +16,8 @@ import weft
 import weft.core as mx
 from weft.compiler.prepared import Prepared
 from weft.runtime.executor import set_thread_count, thread_count
+from weft.runtime.host import host
+from weft.runtime.memory import Lease
 
 X = np.arange(6, dtype=np.float32)
 
@@ -106,6 +108,29 @@ def test_results_have_memory_of_their_own() -> None:
     for _ in range(20):
         function(ready(X + 3))
     assert all(map(np.array_equal, shared, before))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_another_thread_assigns_to_what_is_read(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call reads the values that the arrays had: their memory is not given to others before it ends."""
+    function = mx.compile(lambda x, *others: x * 2 + sum(others))
+    x, *others = arrays = [ready(X + number) for number in range(count)]
+    expected = np.array(function(*arrays))
+    lease, results = host.memory.lease, []
+
+    def assign_first(size: int, wanted: int) -> Lease:
+        monkeypatch.setattr(host.memory, "lease", lease)
+        for array in arrays:
+            array[:] = 100
+        mx.eval(arrays)
+        results.extend([ready(X - 1000) for _ in range(10)])
+        return lease(size, wanted)
+
+    with no_other_way(monkeypatch):
+        monkeypatch.setattr(host.memory, "lease", assign_first)
+        result = function(x, *others)
+    assert len(results) == 10
+    assert np.array_equal(np.array(result), expected)
 
 
 @pytest.mark.parametrize(

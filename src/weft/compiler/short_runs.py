@@ -29,6 +29,7 @@ memory it must be."""
 _LITTLE_WORK = 1 << 15
 """Below this, the interpreter's lock is held while steps run on the CPU: other threads wait for some microseconds."""
 _new = object.__new__
+_NO_VALUE = View(Buffer.of_others(host, 0, 0, None), 0, ())
 
 
 class _Filled(NamedTuple):
@@ -40,16 +41,16 @@ class _Filled(NamedTuple):
     run: Callable[[], object]
 
 
-def _address(array: Any, expected: _Expected) -> int:
-    """The address of an array; 0 if it is not as ``expected``, or has no value yet."""
+def _value(array: Any, expected: _Expected) -> View:
+    """The value of an array; `_NO_VALUE` if it is not as ``expected``, or has no value yet."""
     _, shape, dtype, strides, engine = expected
     if type(array) is not Handle.concrete:
-        return 0
+        return _NO_VALUE
     node = array.node
     view = node.value
     if view is None or node.shape != shape or node.dtype is not dtype or view.strides != strides:
-        return 0
-    return 0 if view.event is not None or view.buffer.engine is not engine else view.address
+        return _NO_VALUE
+    return _NO_VALUE if view.event is not None or view.buffer.engine is not engine else view
 
 
 class ShortRun:
@@ -101,9 +102,14 @@ class ShortRun:
         values yet or are not all different; if some thread is tracing; if this thread has another stream, a stream with
         queued work, or a small stack; or if runs are recorded."""
         stream, count, expected = self._stream, self._count, self._expected
-        if of_thread.stream is not stream or len(arrays) != count or open_traces or recording.recorders:
-            return None
-        if own_stack.is_small or not (stream.worker is None or stream.worker.idle):
+        if (
+            of_thread.stream is not stream
+            or len(arrays) != count
+            or open_traces
+            or recording.recorders
+            or own_stack.is_small
+            or not (stream.worker is None or stream.worker.idle)
+        ):
             return None
         try:
             filled = self._free.pop()
@@ -111,13 +117,22 @@ class ShortRun:
             filled = self._filled()
         executor, table, run = filled
         values = table.values
+        # The values are kept in variables: another thread may assign to an array, which then refers to its value no
+        # more.
         if count == 1:
-            values[expected[0][0]] = there = _address(arrays[0], expected[0])
+            value = _value(arrays[0], expected[0])
+            values[expected[0][0]] = there = value.address
+        elif count == 2:
+            value, second = _value(arrays[0], expected[0]), _value(arrays[1], expected[1])
+            values[expected[0][0]], values[expected[1][0]] = value.address, second.address
+            there = value.address and second.address and arrays[0] is not arrays[1]
         else:
-            there = arrays[0] is not arrays[1] if count == 2 else len({*arrays}) == count
+            kept = []
             for array, one in zip(arrays, expected):  # noqa: B905  # `strict` takes its time
-                values[one[0]] = address = _address(array, one)
-                there = there and address
+                value = _value(array, one)
+                kept.append(value)
+                values[one[0]] = value.address
+            there = len({*arrays}) == count and _NO_VALUE not in kept
         if not there or executor is not executors.current:
             if executor is executors.current:
                 self._free.append(filled)

@@ -41,7 +41,8 @@ class Lease:
 
 
 class _LeaseReference(weakref.ref[Lease]):
-    """Weak reference to a lease, with the address and size in bytes of its block for when the lease has ended."""
+    """Weak reference to a lease, with the address and size in bytes of its block for when the lease has ended. The size
+    is 0 until the lease has a block."""
 
     __slots__ = ("address", "size")
     address: int
@@ -91,6 +92,7 @@ class Allocator:
     def _take(self, lease: Lease, size: int, wanted: int) -> int:
         """The address of a block that goes back when the lease ends."""
         block = _LeaseReference(lease, self._note_end)
+        block.size = 0  # if there is no memory, who clears the frames of the error ends the lease before this reference
         if self._ended:
             first = self._ended[0]
             if first.size == size:  # checked first: in loops, buffers of the same sizes get the same addresses again
@@ -130,6 +132,8 @@ class Allocator:
             except IndexError:  # another thread took it
                 return
             del ended[0]
+            if not block.size:
+                continue
             del self._blocks[block.address]
             self._active -= block.size
             cached = self._cached[block.size]

@@ -9,8 +9,9 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from weft import tree
 from weft.checks import wrong_type
 from weft.errors import ArgumentTypeError, TraceError
 from weft.graph.location import user_location
-from weft.graph.node import Handle, Placeholder, next_serial, wrap
+from weft.graph.node import Handle, Node, Placeholder, next_serial, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import Decisions, input_shape
 from weft.graph.tracing import Trace, assign, assignments_undone, is_tracing, name_of, trace
@@ -26,6 +27,7 @@ from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.atomic import garbage_collected_rarely
 from weft.runtime.devices import saved_stream, set_current_stream
+from weft.runtime.filled import consistent, filled, while_no_other_fills, write
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart, refuse_aliases
@@ -165,6 +167,23 @@ def compile(  # the name users know
     return _Compiled(fun, inputs, outputs, bool(shapeless))
 
 
+class _Call(NamedTuple):
+    """What the arguments and the state hold at a call.
+
+    ``leaves`` are those of the arguments, then those of the state; ``arrays`` the arrays among them, each once, and
+    ``inputs`` their nodes; ``moment`` is the content of the state. ``same`` has for each leaf the position of the first
+    leaf that is the same array (None if all differ). ``shares``: tracing changes containers that others may use.
+    """
+
+    key: Any
+    leaves: list[Any]
+    arrays: list[Handle]
+    inputs: list[Node]
+    moment: Moment | None
+    same: tuple[int, ...] | None
+    shares: bool
+
+
 class _Compiled:
     """A compiled function."""
 
@@ -214,37 +233,58 @@ class _Compiled:
                 f"{user_location()}: [explain] {name_of(self._fun)} cannot be explained while a function is traced, "
                 "for arrays have no values then. Call it outside."
             )
-        traced, arrays, moment, same = self._find(args, kwargs)
-        call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
+        traced, call = self._find(args, kwargs)
+        shown = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
         names = array_names(self._fun, args, kwargs, self._state)
-        state = 0 if moment is None or same is not None else moment.replaceable
-        return traced.explain(str(call), [names.get(id(array), "argument") for array in arrays], arrays, state)
+        state = 0 if call.moment is None or call.same is not None else call.moment.replaceable
+        return traced.explain(
+            str(shown), [names.get(id(array), "argument") for array in call.arrays], call.inputs, state
+        )
 
     def _call(self, args: Any, kwargs: Any) -> Any:
-        traced, arrays, moment, same = self._find(args, kwargs)
-        inputs = [array.node for array in arrays]
-        prepared = traced.prepared(inputs)
+        traced, call = self._find(args, kwargs)
+        prepared = traced.prepared(call.inputs)
         latest, self._repeat = self._repeat, None
         if prepared is not None and traced.has_short_ways:
-            repeat = repeat_of(latest, traced, prepared, arrays, args, kwargs, self._state, moment, same)
+            repeat = repeat_of(latest, traced, prepared, call.inputs, args, kwargs, self._state, call.moment, call.same)
             self._repeat = repeat
             if isinstance(repeat, StatefulRepeat) and repeat is not latest:
-                del arrays, moment, inputs  # references to the arrays; without them the first call may donate as well
+                del call  # references to the arrays; without them the first call may donate as well
                 results = repeat.call(args, kwargs, self._cache.tick)
                 if results is not NotImplemented:
                     return results
-                traced, arrays, moment, same = self._find(args, kwargs)
-                inputs = [array.node for array in arrays]
-        nodes = traced.run(inputs, prepared)
+                traced, call = self._find(args, kwargs)
+                prepared = traced.prepared(call.inputs)  # another thread may have changed the state
+        nodes = traced.run(call.inputs, prepared)
         entries: Sequence[Any] = ()
-        if traced.update is not None and self._state is not None and moment is not None:
-            entries = traced.update.apply(self._state.outputs, moment.outputs, nodes[traced.count :])
-        return traced.results(nodes, entries, inputs)
+        state, moment = self._state, call.moment
+        if traced.update is not None and state is not None and moment is not None:
+            written = tree.mutable_containers(state.outputs)
+            entries = write(written, traced.update.apply, state.outputs, moment.outputs, nodes[traced.count :])
+        return traced.results(nodes, entries, call.inputs)
 
-    def _find(self, args: Any, kwargs: Any) -> tuple[Traced, list[Handle], Moment | None, tuple[int, ...] | None]:
-        """The trace for these arguments, made if there is none; the arrays of arguments and state, each once; the
-        state's content; and for each leaf the position of the first leaf that is the same array (None if all
-        differ)."""
+    def _find(self, args: Any, kwargs: Any) -> tuple[Traced, _Call]:
+        """The trace for these arguments, made if there is none, and the content of arguments and state."""
+        roots = [args, kwargs, *self._containers()]
+        call = consistent(lambda: self._read(args, kwargs), lambda: tree.mutable_containers(roots))
+        cache = self._cache
+        tick = cache.tick()
+        traced = cache.traced.get(call.key)
+        if traced is None or (traced.captures and is_tracing()):
+            if call.shares:
+                traced, call = while_no_other_fills(lambda: self._read_and_trace(args, kwargs, tick))
+            else:
+                traced = self._find_or_trace(call, args, kwargs, tick)
+        traced.used = tick
+        if traced.apart:
+            refuse_aliases(self._fun, traced.apart, call.arrays)
+        return traced, call
+
+    def _containers(self) -> Sequence[Any]:
+        return () if self._state is None else (self._state.inputs, self._state.outputs)
+
+    def _read(self, args: Any, kwargs: Any) -> _Call:
+        """The content of arguments and state."""
         arguments = (args, kwargs) if kwargs else args
         objects: list[Any] = []
         leaves, structure = tree.flatten(arguments, objects=objects)
@@ -256,11 +296,10 @@ class _Compiled:
             parts.append(moment.key)
         if objects:
             parts.append(object_keys(objects))
-        arrays: list[Handle] = []
+        nodes: dict[int, Node] = {}  # each is read once, because another thread may assign to the array
         for leaf in leaves:
             if isinstance(leaf, Handle):
-                arrays.append(leaf)
-                node = leaf.node
+                node = nodes.setdefault(id(leaf), leaf.node)
                 parts.append(len(node.shape) if self._shapeless else node.shape)
                 parts.append(node.dtype)
             else:
@@ -273,84 +312,74 @@ class _Compiled:
         same = repeats(leaves if moment is None or moment.outputs is moment.inputs else [*leaves, *moment.outputs])
         if same is not None:
             parts.append(same)
-            arrays = distinct(arrays)
-        key = tuple(parts)
-        cache = self._cache
-        tick = cache.tick()
-        traced = cache.traced.get(key)
-        if traced is None or (traced.captures and is_tracing()):
-            shares = moment is not None or bool(objects)
-            traced = self._find_or_trace(key, args, kwargs, leaves, moment, tick, shares)
-        traced.used = tick
-        if traced.apart:
-            refuse_aliases(self._fun, traced.apart, arrays)
-        return traced, arrays, moment, same
+        shares = moment is not None or bool(objects)
+        return _Call(tuple(parts), leaves, distinct(leaves), list(nodes.values()), moment, same, shares)
 
-    def _find_or_trace(
-        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int, shares: bool
-    ) -> Traced:
-        """A trace that another thread has made in the meantime, or a new one. ``shares``: tracing changes containers
-        that another trace of the function may change at the same time."""
+    def _read_and_trace(self, args: Any, kwargs: Any, tick: int) -> tuple[Traced, _Call]:
+        call = self._read(args, kwargs)  # another thread may have traced the function, and changed what it uses
+        return self._find_or_trace(call, args, kwargs, tick), call
+
+    def _find_or_trace(self, call: _Call, args: Any, kwargs: Any, tick: int) -> Traced:
+        """A trace that another thread has made in the meantime, or a new one."""
         lock = self._cache.lock
         messages: Sequence[Message] = ()
-        if shares or not _locks_held.count:
+        if not call.shares and not _locks_held.count:
             with lock:
-                traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
+                traced, messages = self._find_or_add(call, args, kwargs, tick)
         elif lock.acquire(blocking=False):
             try:
-                traced, messages = self._find_or_add(key, args, kwargs, leaves, moment, tick)
+                traced, messages = self._find_or_add(call, args, kwargs, tick)
             finally:
                 lock.release()
         else:  # do not wait: the thread that traces this function may wait for one that this thread traces
-            traced = self._trace(args, kwargs, leaves, moment)
+            traced = self._trace(call, args, kwargs)
             traced.used = tick
         emit(messages)
         return traced
 
-    def _find_or_add(
-        self, key: Any, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None, tick: int
-    ) -> tuple[Traced, Sequence[Message]]:
+    def _find_or_add(self, call: _Call, args: Any, kwargs: Any, tick: int) -> tuple[Traced, Sequence[Message]]:
         """The trace that another thread has put into the cache, or a new one with its log messages. The caller holds
         the cache's lock."""
         cache = self._cache
-        found = cache.traced.get(key)
+        found = cache.traced.get(call.key)
         if found is not None and not (found.captures and is_tracing()):
             return found, ()
         _locks_held.count += 1
         try:
-            call = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
+            shown = CallArguments(self._fun, args, kwargs, self._state, self._shapeless)
             start = time.perf_counter()
-            traced = self._trace(args, kwargs, leaves, moment)
+            traced = self._trace(call, args, kwargs)
             seconds = time.perf_counter() - start
         finally:
             _locks_held.count -= 1
         earlier = [other.made_for for other in cache.traced.values()]
-        traced.made_for, traced.used = call, tick
+        traced.made_for, traced.used = shown, tick
         if traced.cacheable:
-            cache.add(key, traced)
-        return traced, cache.history.add(call, earlier, seconds, tick, traced.cacheable)
+            cache.add(call.key, traced)
+        return traced, cache.history.add(shown, earlier, seconds, tick, traced.cacheable)
 
-    def _placeholders(self, arrays: Sequence[Handle], record: Trace, decisions: Decisions) -> list[Placeholder]:
-        shapes = [array.node.shape for array in arrays]
+    def _placeholders(self, inputs: Sequence[Node], record: Trace, decisions: Decisions) -> list[Placeholder]:
+        shapes = [node.shape for node in inputs]
         if self._shapeless:
             shapes = [input_shape(number, shape, decisions) for number, shape in enumerate(shapes)]
-        return [Placeholder(record, shape, x.node.dtype) for x, shape in zip(arrays, shapes, strict=True)]
+        return [Placeholder(record, shape, node.dtype) for node, shape in zip(inputs, shapes, strict=True)]
 
-    def _trace(self, args: Any, kwargs: Any, leaves: list[Any], moment: Moment | None) -> Traced:
+    def _trace(self, call: _Call, args: Any, kwargs: Any) -> Traced:
         """Run the function on placeholders and record the graph."""
-        inputs, outputs = (None, None) if self._state is None else (self._state.inputs, self._state.outputs)
+        inputs, outputs = self._containers() or (None, None)
+        leaves, moment = call.leaves, call.moment
         counters.traces += 1
         stream = saved_stream()
         update = None
         start = next_serial()
         timed = recording.span("trace", name_of(self._fun))
-        restoring = restored(inputs, outputs, args, kwargs)
+        containers = [inputs, outputs, args, kwargs]
+        filling_them = filled(tree.mutable_containers(containers)) if call.shares else nullcontext()
         tracing = trace("compile", self._fun, LINE_BY_LINE, AS_OUTPUT)
-        with timed, tracing as record, assignments_undone() as assigned, restoring:
+        with timed, tracing as record, filling_them, assignments_undone() as assigned, restored(*containers):
             decisions = Decisions(record)
-            arrays = distinct(leaves)
-            placeholders = self._placeholders(arrays, record, decisions)
-            stand_ins = _stand_ins(arrays, placeholders, fixed_arrays((inputs, outputs)))
+            placeholders = self._placeholders(call.inputs, record, decisions)
+            stand_ins = _stand_ins(call.arrays, placeholders, fixed_arrays((inputs, outputs)))
             replaced = [stand_ins.get(id(leaf), leaf) for leaf in leaves]
             own = len(leaves) - (0 if moment is None else len(moment.inputs))
             in_place = moment is not None and moment.is_shared

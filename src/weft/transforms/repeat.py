@@ -15,6 +15,7 @@ from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import Stream, current_stream
+from weft.runtime.filled import write
 from weft.runtime.holders import rows_only_known
 from weft.runtime.memory import View
 from weft.transforms.constants import Attributes, has_attributes
@@ -28,10 +29,11 @@ class Repeat:
 
     __slots__ = ("_layouts", "_prepared", "_short", "_traced", "precision")
 
-    def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle]) -> None:
+    def __init__(self, traced: Traced, prepared: Runnable, inputs: Sequence[Node]) -> None:
+        """``inputs`` are the nodes of the arrays."""
         self._traced, self._prepared = traced, prepared
         self.precision = traced.precision
-        self._layouts = [_layout(array.node) for array in arrays]
+        self._layouts = list(map(_layout, inputs))
         self._short = prepared.short_run() if traced.returns_an_array and isinstance(prepared, Prepared) else None
 
     def call(self, args: Sequence[Any], kwargs: dict[str, Any], tick: Callable[[], int]) -> Any:
@@ -57,8 +59,8 @@ class RepeatOfSame(Repeat):
 
     __slots__ = ("_again", "_count", "_once")
 
-    def __init__(self, traced: Traced, prepared: Runnable, arrays: Sequence[Handle], same: Sequence[int]) -> None:
-        super().__init__(traced, prepared, arrays)
+    def __init__(self, traced: Traced, prepared: Runnable, inputs: Sequence[Node], same: Sequence[int]) -> None:
+        super().__init__(traced, prepared, inputs)
         self._count = len(same)
         self._again = [(number, first) for number, first in enumerate(same) if first != number]
         self._once = [number for number, first in enumerate(same) if first == number]
@@ -274,7 +276,7 @@ class StatefulRepeat(NestedRepeat):
             if nodes is None:
                 return NotImplemented
             self._note_use(tick)
-            new = self._write(containers, state, nodes[traced.count :])
+            new = write(containers, self._write, containers, state, nodes[traced.count :])
             return traced.results(nodes, self._after(state, new))
         inputs = prepared.values(arrays)
         if inputs is None and _started(arrays, traced):
@@ -285,7 +287,7 @@ class StatefulRepeat(NestedRepeat):
         del found, reading  # their references to the arrays would prevent that memory is donated
         # As soon as the containers hold the new arrays, and not before, nothing can get hold of the old ones.
         nodes, run = prepared.begin(inputs, stream)
-        new = self._write(containers, state, nodes[traced.count :])
+        new = write(containers, self._write, containers, state, nodes[traced.count :])
         prepared.finish(run, _ended(self._replaced, arrays, inputs), stream)
         return traced.results(nodes, self._after(state, new))
 
@@ -331,7 +333,7 @@ def repeat_of(
     latest: AnyRepeat | None,
     traced: Traced,
     prepared: Runnable,
-    arrays: Sequence[Handle],
+    inputs: Sequence[Node],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: State | None,
@@ -340,12 +342,12 @@ def repeat_of(
 ) -> AnyRepeat | None:
     """A short way to repeat this call, and others like it; None if there is none.
 
-    ``arrays`` are the arrays of arguments and ``state``, for which the graph is ``prepared``. ``moment`` is the content
-    of the state. ``same`` says which of the leaves are the same array. ``latest`` is the short way that failed for this
-    call.
+    ``inputs`` are the nodes of the arrays of arguments and ``state``, for which the graph is ``prepared``. ``moment``
+    is the content of the state. ``same`` says which of the leaves are the same array. ``latest`` is the short way that
+    failed for this call.
     """
     if state is None and not kwargs and all(type(argument) is Handle.concrete for argument in args):
-        return Repeat(traced, prepared, arrays) if same is None else RepeatOfSame(traced, prepared, arrays, same)
+        return Repeat(traced, prepared, inputs) if same is None else RepeatOfSame(traced, prepared, inputs, same)
     if not isinstance(prepared, Prepared) or (moment is not None and moment.is_shared):
         return None
     if same is not None and not _differ(same, moment):

@@ -207,13 +207,12 @@ class Traced:
         finally:
             set_current_stream(stream)
 
-    def explain(self, call: str, names: Sequence[str], arrays: Sequence[Handle], state: int) -> Explanation:
-        """What a call with these arrays runs. ``call`` describes the arguments, ``names`` are the names of the arrays.
-        The last ``state`` arrays may be replaced in their own memory."""
-        inputs = [array.node for array in arrays]
+    def explain(self, call: str, names: Sequence[str], inputs: list[Node], state: int) -> Explanation:
+        """What a call with arrays of these nodes runs. ``call`` describes the arguments, ``names`` are the names of the
+        arrays. The last ``state`` arrays may be replaced in their own memory."""
         evaluate(inputs)
         placeholders, outputs = self._graph(inputs)
-        first = len(arrays) - state
+        first = len(inputs) - state
         replaced = [placeholders[first + number] for number in self.update.replaced] if state and self.update else []
         return explain(f"{self._name}({call})", names, placeholders, inputs, outputs, replaced)
 
