@@ -178,9 +178,7 @@ def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
     found = dict.fromkeys(
         source
         for source in [*used, *(output.node for output in outputs)]
-        if source not in known
-        and (source.dtype.is_inexact or source.value is None)
-        and not p.is_constant(source)
+        if source not in known and (source.dtype.is_inexact or source.value is None) and not p.is_constant(source)
     )
     return [wrap(node) for node in found]
 
