@@ -325,7 +325,10 @@ def _index_array(item: Any) -> Array:
     if dtype.is_bool:
         raise ValueError(NO_SHAPE)
     if not dtype.is_integer:
-        raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
+        raise ValueError(
+            f"An array as an index holds integers, not {dtype.name} (its shape is {array.node.shape}). Convert it with "
+            ".astype(mx.int32)."
+        )
     return array
 
 
