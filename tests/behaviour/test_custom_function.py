@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -197,6 +198,48 @@ def test_checkpoint_differentiates_captured_arrays_too() -> None:
         return mx.checkpoint(lambda x: (x * w).sum())(mx.array([1.0, 2.0]))
 
     assert mx.grad(loss)(mx.array(1.0)).item() == 3.0
+
+
+def sines_in_order(x: mx.array) -> mx.array:
+    """The checkpointed function reads an integer array that is computed outside of it."""
+    order = mx.argsort(x)
+    return mx.checkpoint(lambda y: (mx.sin(y)[order] * mx.array([1.0, 10.0, 100.0])).sum())(x)
+
+
+def test_checkpoint_captures_integers_that_an_outer_transformation_replaces() -> None:
+    rows = mx.array([[3.0, 1.0, 2.0], [2.0, 1.0, 3.0]])
+    expected = mx.stack([mx.grad(sines_in_order)(row) for row in rows])
+    compiled = mx.grad(mx.compile(sines_in_order))
+    assert_same_bits(mx.stack([compiled(row) for row in rows]), expected)
+    assert_same_bits(mx.grad(lambda x: mx.vmap(sines_in_order)(x).sum())(rows), expected)
+
+
+def test_a_chain_of_checkpoints_does_not_record_what_was_computed_before() -> None:
+    """The time of each call is that of the function, however long the graph of its argument is."""
+    weight = mx.array([0.5])
+    block = mx.checkpoint(lambda x: mx.sin(x) * weight)
+    called = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal called
+        called += 1
+
+    def calls_of_one(x: mx.array) -> int:
+        nonlocal called
+        called = 0
+        sys.setprofile(count)
+        try:
+            block(x)
+        finally:
+            sys.setprofile(None)
+        return called
+
+    x = mx.array([1.0])
+    block(x)
+    short = calls_of_one(x)
+    for _ in range(50):
+        x = mx.cos(block(x) + mx.full((1,), 0.5))
+    assert calls_of_one(x) <= short + 10
 
 
 def test_checkpoint_holds_less_memory_between_forward_and_backward() -> None:

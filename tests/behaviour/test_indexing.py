@@ -320,3 +320,9 @@ def test_a_traced_mask_cannot_be_read(transform: Any) -> None:
     """The shape of the result would depend on values."""
     with pytest.raises((ValueError, TypeError, IndexError), match=r"(?i)bool"):
         transform(lambda x: x[x > 1])(mx.array([[1, 2, 3]]))
+
+
+@pytest.mark.parametrize("read", [lambda a, i: a[i], lambda a, i: a.at[i].add(1), lambda a, i: a[:, i]])
+def test_numbers_that_are_no_integers_do_not_index(read: Any) -> None:
+    with pytest.raises(ValueError, match=r"integers, not float32 .*\(2,\).*\.astype\(mx\.int32\)"):
+        read(mx.zeros((3, 3)), mx.array([0.0, 1.0]))

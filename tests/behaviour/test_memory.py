@@ -13,6 +13,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
+from tests.gates import Gate
 from weft.runtime.memory import Allocator, Buffer
 
 
@@ -141,6 +142,29 @@ def test_intermediates_are_released_while_evaluating() -> None:
         y = mx.sin(y) @ weight
     mx.eval(y)
     assert mx.get_peak_memory() - before <= 6 * x.nbytes
+
+
+def test_runs_in_a_queue_hold_no_memory_for_temporaries() -> None:
+    """A stream computes one result after the other, so their intermediate arrays are never there at the same time."""
+    x, stream = mx.ones((256, 256)), mx.new_stream(mx.cpu)
+    mx.eval(x)
+
+    def smaller(x: mx.array) -> mx.array:
+        with mx.stream(stream):
+            return (mx.sin(x @ x) @ x).sum()
+
+    with Gate() as gate:
+        blocked = gate.block(stream)
+        before = mx.get_active_memory()
+        results = [smaller(x) for _ in range(4)]
+        mx.async_eval(results[0])
+        mx.async_eval(results[1])
+        compiled = mx.compile(smaller)
+        results[2:] = [compiled(x), compiled(x)]
+        mx.async_eval(results[2:])
+        assert mx.get_active_memory() - before < x.nbytes
+    mx.eval(blocked, results)
+    assert len({result.item() for result in results}) == 1
 
 
 def test_what_the_user_no_longer_holds_is_freed() -> None:

@@ -46,6 +46,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "pad": lambda x: mx.pad(x, 1, constant_values=2),
     "pad at one end": lambda x: mx.pad(x, [(0, 1), (0, 0), (2, 0)], mode="edge"),
     "take": lambda x: mx.take(x, mx.array([1, 0]), axis=1),
+    "rows of a table": lambda x: x[mx.array([[1, 0, -1]])],
+    "a row at an array without axes": lambda x: x[mx.array(1)],
+    "take_along_axis": lambda x: mx.take_along_axis(x, mx.array([[[2, 0]]]), axis=-1),
+    "clip": lambda x: mx.clip(x, -0.5, 1),
+    "clip by arrays": lambda x: mx.clip(x, x[0], None),
+    "std": lambda x: mx.std(x, axis=-1, keepdims=True),
+    "argmin": lambda x: mx.argmin(x, axis=1).astype(mx.float32),
     "take of one": lambda x: mx.take(x, 1, axis=2),
     "sum of a number": lambda x: mx.sum(mx.full((), 2.0)),
 }

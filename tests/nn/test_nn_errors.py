@@ -42,6 +42,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         r"\[Linear\(input_dims=2.*\] the input must be an array, .* list\. .*mx\.array",
     ),
     "nothing as input": (lambda: linear()(None), TypeError, r"\[Linear\(.*NoneType"),
+    "numbers that are no rows": (
+        lambda: UNTYPED.Embedding(3, 2)(mx.array([1.0])),
+        ValueError,
+        r"\[Embedding\(3, 2\)\] .* integers.* float32; .*astype\(mx\.int32\)",
+    ),
     "nothing to normalise": (lambda: UNTYPED.LayerNorm(2)(None), TypeError, r"\[LayerNorm\(2, .*NoneType"),
     "text to normalise": (lambda: UNTYPED.RMSNorm(2)("ab"), TypeError, r"\[RMSNorm\(2, .* str"),
     "a list in Sequential": (

@@ -114,8 +114,7 @@ ACTIVATIONS = [
 
 @pytest.mark.parametrize(("function", "layer"), ACTIVATIONS)
 def test_activations_against_mlx(mlx_package, function, layer):
-    # Zero is left out: MLX's derivatives of leaky_relu and relu at zero are not the same.
-    x = np.array([[-40.0, -3.0, -0.5, 0.125], [0.5, 1.0, 2.0, 7.0]], np.float32)
+    x = np.array([[-40.0, -3.0, -0.5, 0.0], [0.5, 1.0, 2.0, 7.0]], np.float32)
     ours, theirs = getattr(nn, function), getattr(mlx_package.nn, function)
     assert_close(ours(mx.array(x)), theirs(mlx_package.core.array(x)))
     weights = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -130,6 +129,13 @@ def test_activations_against_mlx(mlx_package, function, layer):
     if layer is not None:
         assert mx.array_equal(getattr(nn, layer)()(mx.array(x)), ours(mx.array(x)))
         assert repr(getattr(nn, layer)()) == f"{layer}()"
+
+
+def test_derivatives_at_zero():
+    x, alpha = mx.zeros(1), mx.array([0.25])
+    assert mx.grad(lambda x: nn.leaky_relu(x).sum())(x).item() == 1.0  # MLX's, unlike that of its relu
+    assert mx.grad(lambda x: nn.prelu(x, alpha).sum())(x).item() == 1.0
+    assert mx.grad(lambda x: nn.relu(x).sum())(x).item() == 0.0
 
 
 def test_activation_settings():

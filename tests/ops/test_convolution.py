@@ -229,6 +229,19 @@ def test_depthwise_convolutions_keep_infinities_to_themselves() -> None:
     assert np.isfinite(found[..., 5:]).all()
 
 
+@pytest.mark.parametrize("window", [(13, 1), (1, 13), (5, 5)])
+def test_lanes_go_along_windows_of_one_channel(window: tuple[int, int]) -> None:
+    """Such a filter of an image is a fused kernel. Of two channels, of which the other one is zero, it has the bits of
+    the step whose lanes go along channels."""
+    rng = np.random.default_rng(3)
+    x, w = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((2, 20, 33, 1), (1, *window, 1)))
+    one = mx.compile(lambda x, w: mx.conv2d(x, w, padding=2))
+    assert {step.kind for step in one.explain(x, w).steps} == {"kernel"}
+    pair, weights = (mx.concatenate([a, mx.zeros_like(a)], axis=axis) for a, axis in ((x, -1), (w, 0)))
+    found = mx.conv2d(pair, weights, padding=2, groups=2)
+    np.testing.assert_array_equal(to_numpy(one(x, w))[..., 0], to_numpy(found)[..., 0])
+
+
 def test_long_sums_for_few_weights_are_made_in_parts(rng: np.random.Generator) -> None:
     x, ct = (mx.array(rng.normal(size=(8, 40, 40, n)).astype(np.float32)) for n in (2, 3))
     w = mx.zeros((3, 1, 1, 2))

@@ -66,12 +66,12 @@ def arrived(views: Sequence[View]) -> bool:
     return events.count(None) == len(events) or all(event is None or event.done for event in events)
 
 
-def write_memory(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE) -> list[Buffer]:
-    """Take memory for outputs and temporaries, and write its addresses into the table of a run. ``donated`` gives
-    buffers to use instead of new ones, by slot."""
+def write_outputs(plan: Plan, table: Table, donated: Mapping[int, Buffer] = _NONE) -> list[Buffer]:
+    """Take memory for outputs, and write its addresses into the table of a run. ``donated`` gives buffers to use
+    instead of new ones, by slot."""
     values, engine = table.values, plan.engine
     buffers = []
-    for slot, size, block in plan.blocks:
+    for slot, size, block in plan.blocks[: len(plan.sizes)]:
         buffer = Buffer(engine, size, block) if slot not in donated else donated[slot]
         buffers.append(buffer)
         values[slot] = buffer.address
@@ -148,7 +148,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
 
 
 class Memory(NamedTuple):
-    """The buffers of a run's outputs and temporaries, and the table that gives their addresses to the engine."""
+    """The buffers of a run's outputs, and the table that gives their addresses to the engine."""
 
     buffers: Sequence[Buffer]
     table: Table
@@ -165,6 +165,7 @@ class Run:
     # Outputs use a run as their event. A run that has ended is removed from them, so this is never True.
     done = False
     __slots__ = (
+        "_arena",
         "_asked_at",
         "_constants",
         "_event",
@@ -195,6 +196,8 @@ class Run:
         self._outputs: list[ref[View]] = []
         """Weak references, because the outputs refer to the run while they wait for it, and may never be read."""
         self._memory: Memory | None = None
+        self._arena: Buffer | None = None
+        """The memory for temporaries, of a run that has begun. Runs in a queue have none, so they do not add up."""
         self._event: Event | None = None
         """The event of the stream's worker, while the run is queued there."""
         self._failed: Event | None = None
@@ -211,7 +214,7 @@ class Run:
         plan = self._plan
         donated = _donated(plan, self._inputs, ended) if ended else _NONE
         table = plan.new_table(self._constants)
-        return Memory(write_memory(plan, table, donated), table)
+        return Memory(write_outputs(plan, table, donated), table)
 
     def take_memory(self, ended: Collection[int] = ()) -> bool:
         """Take memory for the outputs. False if that was done before: another thread may be running this."""
@@ -241,6 +244,11 @@ class Run:
         if table.stopped:
             raise CancelledError  # before waiting for inputs that are not needed any more
         copies = write_inputs(self._plan, table, self._inputs)
+        if self._plan.arena and self._arena is None:
+            slot, size, block = self._plan.blocks[-1]
+            with sections:
+                self._arena = Buffer(self._plan.engine, size, block)
+                table.values[slot] = self._arena.address
         try:
             begin_steps()
             execute(self._plan, table, self._stream, self._asked_at)
@@ -350,6 +358,7 @@ class Run:
         memory can be freed or donated is found by counting references."""
         self._inputs = ()
         self._memory = Memory((), table)
+        self._arena = None
 
 
 def _donated(plan: Plan, inputs: Sequence[View], ended: Collection[int]) -> dict[int, Buffer]:

@@ -7,7 +7,7 @@ evaluated it gets a value and drops its inputs. A `Handle` is what users hold: a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -118,20 +118,20 @@ def leaf(value: View, shape: Shape, dtype: Dtype) -> Node:
     return node
 
 
-def reachable(outputs: Iterable[Node], after: int = -1) -> list[Node]:
+def reachable(outputs: Iterable[Node], after: int = -1, until: Set[Node] = frozenset()) -> list[Node]:
     """The ``outputs`` and all nodes that they depend on, in topological order.
 
-    Only nodes with serials greater than ``after`` are included. The walk does not recurse, because graphs may be
-    100,000 nodes deep.
+    Only nodes with serials greater than ``after`` are included. Nodes of ``until``, and nodes that only these depend
+    on, are left out. The walk does not recurse, because graphs may be 100,000 nodes deep.
     """
-    stack = [node for node in outputs if node.serial > after]
-    seen = set(stack)
+    stack = [node for node in outputs if node.serial > after and node not in until]
+    seen = {*stack, *until}
     while stack:
         for node in stack.pop().inputs:
             if node not in seen and node.serial > after:
                 seen.add(node)
                 stack.append(node)
-    return sorted(seen, key=serial_of)
+    return sorted(seen - until if until else seen, key=serial_of)
 
 
 def describe(shape: Iterable[AnyExtent], dtype: Dtype) -> str:

@@ -49,14 +49,14 @@ def relu(x: mx.array) -> mx.array:
 
 
 def leaky_relu(x: mx.array, negative_slope: float = 0.01) -> mx.array:
-    """``x`` where it is positive, else ``negative_slope * x``.
+    """``x``, but ``negative_slope * x`` where it is negative. At zero the derivative is one.
 
     >>> nn.leaky_relu(mx.array([-1.0, 2.0]), 0.5)
     array([-0.5, 2], dtype=float32)
     """
     x = array_of("leaky_relu", "x", x)
     slope = number_of("leaky_relu", "negative_slope", negative_slope)
-    return mx.where(mx.greater(x, 0), x, mx.multiply(slope, x))
+    return mx.where(mx.less(x, 0), mx.multiply(slope, x), x)
 
 
 def elu(x: mx.array, alpha: float = 1.0) -> mx.array:
@@ -198,7 +198,7 @@ def selu(x: mx.array) -> mx.array:
 
 
 def prelu(x: mx.array, alpha: mx.array) -> mx.array:
-    """``x`` where it is positive, else ``alpha * x``, where ``alpha`` is learned.
+    """``x``, but ``alpha * x`` where it is negative; ``alpha`` is learned. At zero the derivative is one.
 
     He et al., arXiv:1502.01852.
 
@@ -207,7 +207,7 @@ def prelu(x: mx.array, alpha: mx.array) -> mx.array:
     """
     x, alpha = array_of("prelu", "x", x), array_of("prelu", "alpha", alpha)
     check_broadcast("prelu", "x", x, "alpha", alpha)
-    return mx.maximum(x, 0) + alpha * mx.minimum(x, 0)
+    return mx.where(mx.less(x, 0), alpha * x, x)
 
 
 def relu2(x: mx.array) -> mx.array:

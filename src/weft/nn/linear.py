@@ -157,6 +157,9 @@ class Embedding(Module):
         return f"{rows}, {dims}"
 
     def __call__(self, x: mx.array) -> mx.array:
+        if isinstance(x, mx.array) and not mx.issubdtype(x.dtype, mx.integer):
+            remedy = "convert it with .astype(mx.int32)"
+            raise ValueError(f"[{self!r}] the input has to hold integers, got {x.dtype.name}; {remedy}.")
         rows: mx.array = self["weight"][x]
         return rows
 

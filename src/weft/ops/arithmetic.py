@@ -27,6 +27,7 @@ from weft.ops.arguments import (
     unary,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.primitives.base import Elementwise
 from weft.runtime.devices import StreamOrDevice
 
@@ -321,6 +322,7 @@ def signbit(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
 
 
 @on_stream
+@replayed
 def clip(
     a: Array,
     /,

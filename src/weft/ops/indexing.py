@@ -100,6 +100,7 @@ def _indices(name: str, indices: Any) -> Array:
 
 
 @on_stream
+@replayed
 def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """Elements of ``a`` along an axis, with separate indices for each row.
 

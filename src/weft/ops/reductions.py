@@ -243,6 +243,7 @@ def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
 
 
 @on_stream
+@replayed
 def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The index of the smallest element along an axis, as uint32: the first of equal ones, or that of the first NaN.
 
@@ -325,6 +326,7 @@ def var(
 
 
 @on_stream
+@replayed
 def std(
     a: Array,
     /,

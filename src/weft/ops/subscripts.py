@@ -22,6 +22,7 @@ from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, sh
 from weft.ops.axis_index import checked_index, from_front, need_elements, strided_range
 from weft.ops.convert import as_array, python_scalar
 from weft.ops.masks import NO_SHAPE, broadcast_update, has_mask, lone_mask, masked, with_lists_as_masks, without_masks
+from weft.ops.replays import replayed
 from weft.runtime.devices import current_stream
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
@@ -44,6 +45,8 @@ def getitem(x: Array, index: Any) -> Array:
         ValueError: the index has another type, or a mask is traced.
     """
     node = x.node
+    if type(index) is Handle.concrete and index.node.dtype.is_integer:
+        return _at_integers(x, index)
     items = index if type(index) is tuple else (index,)
     for common in (_entry_or_column, _neighbours):
         found = common(node, items)
@@ -55,6 +58,12 @@ def getitem(x: Array, index: Any) -> Array:
             return getitem(p.expand(x, axes=(0,)), as_array(index)[None])
         index = without_masks(index, node.shape)
     return Subscript(node.shape, index).read(x)
+
+
+@replayed
+def _at_integers(x: Array, index: Array) -> Array:
+    """The result for a single array of integers, as in the look-up of rows of a table."""
+    return Subscript(x.node.shape, index).read(x)
 
 
 def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
@@ -325,7 +334,10 @@ def _index_array(item: Any) -> Array:
     if dtype.is_bool:
         raise ValueError(NO_SHAPE)
     if not dtype.is_integer:
-        raise ValueError(f"An array as an index holds integers, not {dtype.name}.")
+        raise ValueError(
+            f"An array as an index holds integers, not {dtype.name} (its shape is {array.node.shape}). Convert it with "
+            ".astype(mx.int32)."
+        )
     return array
 
 

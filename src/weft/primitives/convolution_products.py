@@ -25,6 +25,9 @@ __all__ = ["interleaved", "multiply_add", "windows"]
 MOST_TAPS = 256
 """If channels are not summed, at most this many elements of a window are added one after the other."""
 
+MOST_TAPS_OF_ONE = 64
+"""The same for one channel with one output, whose products of matrices need no code of their own for each window."""
+
 TURNING = 15
 """Transposing an element of a result takes as long as packing this many terms of a window."""
 
@@ -187,13 +190,13 @@ def _undilated(geometry: Geometry, extents: Shape, results: Shape, sizes: Shape)
 
 def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
     """``(N, ..., C)`` and weights ``(O, ..., C / groups)`` give ``(N, counts, O)``."""
-    _, *sizes, channels = w.node.shape
+    outputs, *sizes, channels = w.node.shape
     rank = len(sizes)
     if geometry.flip:
         w = reversed_along(w, range(1, rank + 1))
     if any(dilation > 1 for dilation in geometry.dilations):
         return _convolved_in_phases(x, w, geometry, counts)
-    if channels == 1 and geometry.groups > 1 and 0 < prod(sizes) <= MOST_TAPS and not x.node.dtype.is_complex:
+    if channels == 1 and not x.node.dtype.is_complex and 0 < prod(sizes) <= _most_taps(geometry.groups, outputs):
         return _sum_of_taps(with_padding(x, geometry), w, geometry, counts)
     if _has_few_outputs(w, geometry, counts):
         cut = geometry._replace(low=_not_above_zero(geometry.low), high=_not_above_zero(geometry.high))
@@ -201,6 +204,13 @@ def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
         return _products_for_few(_with_positions_beside(with_padding(x, cut), *around), w, geometry, counts)
     shown = _shown(with_padding(x, geometry), geometry, counts, tuple(sizes))
     return _products(shown, w, geometry.groups, rank)
+
+
+def _most_taps(groups: int, outputs: int) -> int:
+    """How many elements of a window, of a single channel per group, are added one after the other; 0 for none."""
+    if groups > 1:
+        return MOST_TAPS
+    return MOST_TAPS_OF_ONE if outputs == 1 else 0
 
 
 def _shown(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Array:
@@ -415,7 +425,8 @@ def _parts(count: int, terms: int, results: int) -> int:
 
 
 def _sum_of_taps(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
-    """A convolution where each channel is a group, as a sum over the elements of a window."""
+    """A convolution where each channel is a group, or of one channel with one output, as a sum over the elements of a
+    window."""
     groups, (outputs, *sizes, _) = geometry.groups, w.node.shape
     each, rank = outputs // groups, len(sizes)
     shape = (padded.node.shape[0], *counts, groups, each)

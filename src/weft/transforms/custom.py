@@ -166,7 +166,11 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
-    """Arrays from outside that the graph between ``inputs`` and ``outputs`` uses. They have derivatives too."""
+    """Arrays from outside that the graph between ``inputs`` and ``outputs`` uses.
+
+    They have derivatives too. Arrays without derivatives are included if they have no value: an outer transformation
+    replaces them when it applies its graph to other inputs.
+    """
     first = min((node.serial for node in inputs), default=-1)
     inside = reachable([output.node for output in outputs], first - 1) if inputs else []
     known, own = set(inside), set(inputs)
@@ -174,7 +178,7 @@ def _captured(outputs: Sequence[Array], inputs: Sequence[Node]) -> list[Array]:
     found = dict.fromkeys(
         source
         for source in [*used, *(output.node for output in outputs)]
-        if source not in known and source.dtype.is_inexact and not p.is_constant(source)
+        if source not in known and (source.dtype.is_inexact or source.value is None) and not p.is_constant(source)
     )
     return [wrap(node) for node in found]
 

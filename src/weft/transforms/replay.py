@@ -30,9 +30,7 @@ class RecordedGraph:
         first = min((node.serial for node in inputs), default=0)
         depending = set(inputs)
         inner: list[Node] = []
-        for node in reachable(outputs, first - 1):
-            if node in depending:
-                continue
+        for node in reachable(outputs, first - 1, until=frozenset(inputs)):
             depends = not depending.isdisjoint(node.inputs)
             if depends or _is_symbolic(node):
                 depending.add(node)

@@ -68,10 +68,13 @@ class Windows(NamedTuple):
 
 @replaces("cpu", p.convolution)
 def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
-    """A convolution as this routine, if each channel is a group and has one output."""
+    """A convolution as this routine, if each channel is a group and has one output. A single channel would fill one
+    lane: `convolution_products` makes a kernel of it, whose lanes go along windows."""
     geometry = Geometry(*node.params)
     (outputs, *sizes, each), channels = node.inputs[1].shape, node.inputs[0].shape[-1]
     if each != 1 or geometry.groups != channels or outputs != channels or not _fits(node, geometry, tuple(sizes)):
+        return None
+    if channels == 1:
         return None
     x, w = widened(node)
     return [rounded(depthwise_of(x, w, geometry, node.shape[1:-1]), node)]
