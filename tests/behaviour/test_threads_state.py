@@ -122,11 +122,11 @@ def test_a_function_that_reads_the_state_while_another_one_is_traced(known: bool
     assert read(mx.array(7.0)).item() == 7
 
 
-def test_another_thread_traces_while_a_function_does_not_touch_its_state() -> None:
-    """It does not wait: the function that is traced may wait for it."""
+@pytest.mark.parametrize("known", [False, True])
+def test_functions_with_other_states_do_not_wait(known: bool) -> None:
+    """The function that is traced may wait for them."""
     state, other = state_of_two(), state_of_two()
-    called = threading.Event()
-    begun = threading.Event()
+    begun, called = threading.Event(), threading.Event()
 
     def waiting(x: mx.array) -> mx.array:
         begun.set()
@@ -135,7 +135,7 @@ def test_another_thread_traces_while_a_function_does_not_touch_its_state() -> No
         return x
 
     step = counting(other, Traces(0))
-    for _ in range(3):
+    for _ in range(3 * known):
         step(mx.ones((1,)))
 
     def second() -> Any:
