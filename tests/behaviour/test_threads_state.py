@@ -148,6 +148,29 @@ def test_functions_with_other_states_do_not_wait(known: bool) -> None:
     assert both(lambda: traced(mx.array(2.0)).item(), second) == [2, 1]
 
 
+def test_another_thread_changes_a_container_with_which_a_function_is_traced() -> None:
+    """The trace has containers of its own, so what the thread changes stays."""
+    arguments: dict[str, Any] = {"w": mx.array(1.0), "list": [mx.array(2.0)]}
+    more = {"w": mx.array(3.0)}
+    begun, changed = threading.Event(), threading.Event()
+
+    def function(x: Any, *, y: Any) -> mx.array:
+        begun.set()
+        assert changed.wait(10)
+        return x["w"] + 10 * x["list"][0] + 100 * y["w"]
+
+    def second() -> Any:
+        assert begun.wait(10)
+        arguments["w"] = more["w"] = mx.array(4.0)
+        arguments["list"].append(mx.array(5.0))
+        changed.set()
+
+    compiled = mx.compile(function)
+    assert both(lambda: compiled(arguments, y=more).item(), second) == [321, None]
+    assert arguments["w"].item() == more["w"].item() == 4
+    assert len(arguments["list"]) == 2
+
+
 def test_another_thread_changes_the_state_while_a_short_way_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"x": mx.array([[1.0, 2.0], [3.0, 4.0]])}
     mx.eval(state)

@@ -372,7 +372,8 @@ class _Compiled:
         update = None
         start = next_serial()
         timed = recording.span("trace", name_of(self._fun))
-        restoring = restored(inputs, outputs, args, kwargs)
+        keeps = _keeps_containers((args, kwargs), moment)
+        restoring = restored(inputs, outputs, *((args, kwargs) if keeps else ()))
         tracing = trace("compile", self._fun, LINE_BY_LINE, AS_OUTPUT)
         with timed, tracing as record, assignments_undone() as assigned, restoring:
             decisions = Decisions(record)
@@ -380,8 +381,7 @@ class _Compiled:
             stand_ins = _stand_ins(call.arrays, placeholders, fixed_arrays((inputs, outputs)))
             replaced = [stand_ins.get(id(leaf), leaf) for leaf in leaves]
             own = len(leaves) - (0 if moment is None else len(moment.inputs))
-            in_place = moment is not None and moment.is_shared
-            args, kwargs = _replaced_arguments((args, kwargs), replaced[:own], in_place)
+            args, kwargs = _replaced_arguments((args, kwargs), replaced[:own], keeps)
             if inputs is not None:
                 fill(inputs, replaced[own:])
             if outputs is not None:
@@ -476,11 +476,15 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
             )
 
 
-def _replaced_arguments(arguments: Any, leaves: Sequence[Any], in_place: bool) -> Any:
-    """The arguments with other leaves. Their lists and dicts are kept and changed themselves if ``in_place``, or if
-    there are modules among them; otherwise new ones are made."""
+def _keeps_containers(arguments: Any, moment: Moment | None) -> bool:
+    """Whether the function gets the lists and dicts of the arguments themselves, and not new ones, which other threads
+    do not see: if some are in the state as well, or if there are modules among them."""
     objects: list[Any] = []
-    structure = tree.flatten(arguments, objects=objects)[1]
-    if in_place or objects:
-        return structure.unflatten_into(arguments, leaves)
-    return structure.unflatten(leaves)
+    tree.flatten(arguments, objects=objects)
+    return bool(objects) or (moment is not None and moment.is_shared)
+
+
+def _replaced_arguments(arguments: Any, leaves: Sequence[Any], keeps: bool) -> Any:
+    """The arguments with other leaves, in the same lists and dicts if it ``keeps`` these, else in new ones."""
+    structure = tree.flatten(arguments)[1]
+    return structure.unflatten_into(arguments, leaves) if keeps else structure.unflatten(leaves)
