@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import run_python
 from weft.compiler.prepared import Prepared
 from weft.transforms.repeat import StatefulRepeat
 
@@ -188,3 +191,38 @@ def test_another_thread_changes_the_state_while_a_short_way_is_made(monkeypatch:
         patch.setattr(StatefulRepeat, "call", change)
         assert compiled().tolist() == [[11, 31], [21, 41]]
     assert compiled().tolist() == [[12, 32], [22, 42]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(sys.platform == "darwin", reason="system libraries there do not survive a fork")
+def test_a_child_has_the_state_although_another_thread_was_tracing() -> None:
+    program = """
+        import os, threading, warnings
+        import weft.core as mx
+
+        warnings.simplefilter("ignore")
+        state = {"x": mx.array(1.0), "list": [mx.array(2.0)]}
+        mx.eval(state)
+        begun, forked = threading.Event(), threading.Event()
+
+        def step():
+            begun.set()
+            assert forked.wait(10)
+            state["x"] = state["x"] + state["list"][0]
+            return state["x"] * 1
+
+        compiled = mx.compile(step, inputs=state, outputs=state)
+        thread = threading.Thread(target=compiled)
+        thread.start()
+        assert begun.wait(10)
+        child = os.fork()
+        if child == 0:
+            found = state["x"].item(), state["list"][0].item()
+            forked.set()
+            os._exit(0 if found == (1, 2) and compiled().item() == 3 and state["x"].item() == 3 else 1)
+        forked.set()
+        _, status = os.waitpid(child, 0)
+        thread.join()
+        print(os.waitstatus_to_exitcode(status), state["x"].item())
+    """
+    assert run_python(program) == "0 3.0\n"

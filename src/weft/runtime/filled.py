@@ -6,23 +6,27 @@ value, and the function would take what they write for a constant.
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
+from weft.runtime.atomic import Action, do_all
 from weft.runtime.locks import fork_safe_lock, new_lock
 
 T = TypeVar("T")
 
 
 class _Filling(NamedTuple):
-    """The identities of containers that a thread fills. It holds ``lock`` until they are restored."""
+    """The identities of containers that a thread fills. It holds ``lock`` until they are restored, as ``restoring``
+    does."""
 
     containers: frozenset[int]
     thread: int
     lock: threading.RLock
+    restoring: list[Action]
 
 
 _under_way: list[_Filling] = []
@@ -32,21 +36,33 @@ _writing = fork_safe_lock()
 """Held while a thread begins to fill containers, and while one writes to containers that no other thread has filled."""
 
 
+def restoring(containers: Sequence[Any]) -> list[Action]:
+    """Actions that give lists and dicts the content that they have now."""
+    actions: list[Action] = []
+    for container in containers:
+        if isinstance(container, dict):
+            actions += [(dict.clear, container), (dict.update, container, dict(container))]
+        else:
+            actions.append((operator.setitem, container, slice(None), list(container)))
+    return actions
+
+
 @contextmanager
 def filled(containers: Sequence[Any]) -> Iterator[None]:
     """A block that fills containers and restores them. It begins when no other thread has filled one of them."""
-    own = _Filling(frozenset(map(id, containers)), threading.get_ident(), new_lock())
+    own = _Filling(frozenset(map(id, containers)), threading.get_ident(), new_lock(), [])
     with own.lock:
         try:
-            write(containers, _begin, own)
+            write(containers, _begin, own, containers)
             yield
         finally:
             if own in _under_way:
                 _under_way.remove(own)
 
 
-def _begin(own: _Filling) -> None:
+def _begin(own: _Filling, containers: Sequence[Any]) -> None:
     global _begun
+    own.restoring.extend(restoring(containers))
     _begun += 1
     _under_way.append(own)
 
@@ -86,9 +102,12 @@ def _wait_for(other: _Filling) -> None:
 
 
 def _after_fork() -> None:
-    """Forget those of other threads, which do not exist in a child."""
+    """Restore what other threads have filled, which do not exist in a child."""
     thread = threading.get_ident()
-    _under_way[:] = [one for one in _under_way if one.thread == thread]
+    others = [one for one in _under_way if one.thread != thread]
+    for one in reversed(others):
+        do_all(one.restoring)
+        _under_way.remove(one)
 
 
 if hasattr(os, "register_at_fork"):
