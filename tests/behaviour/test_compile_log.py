@@ -6,6 +6,7 @@ import enum
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -478,3 +479,14 @@ def test_logging_may_be_configured_without_the_variable() -> None:
         mx.compile(lambda x: x)(mx.array(1.0))
     """
     assert run_python(program) == "INFO weft.compile\n"
+
+
+def test_a_trace_without_messages_takes_no_lock_of_logging() -> None:
+    """An interrupt in `logging.getLogger` can leave that lock held."""
+    results: list[mx.array] = []
+    thread = threading.Thread(target=lambda: results.append(mx.compile(lambda x: x + 1)(mx.array(1))))
+    mx.compile(lambda x: x + 2)(mx.array(1))
+    with logging._lock:  # type: ignore[attr-defined]
+        thread.start()
+        thread.join(timeout=20)
+        assert len(results) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import run_python
 from weft.compiler.prepared import Prepared
 from weft.transforms.repeat import StatefulRepeat
 
@@ -122,11 +125,11 @@ def test_a_function_that_reads_the_state_while_another_one_is_traced(known: bool
     assert read(mx.array(7.0)).item() == 7
 
 
-def test_another_thread_traces_while_a_function_does_not_touch_its_state() -> None:
-    """It does not wait: the function that is traced may wait for it."""
+@pytest.mark.parametrize("known", [False, True])
+def test_functions_with_other_states_do_not_wait(known: bool) -> None:
+    """The function that is traced may wait for them."""
     state, other = state_of_two(), state_of_two()
-    called = threading.Event()
-    begun = threading.Event()
+    begun, called = threading.Event(), threading.Event()
 
     def waiting(x: mx.array) -> mx.array:
         begun.set()
@@ -135,7 +138,7 @@ def test_another_thread_traces_while_a_function_does_not_touch_its_state() -> No
         return x
 
     step = counting(other, Traces(0))
-    for _ in range(3):
+    for _ in range(3 * known):
         step(mx.ones((1,)))
 
     def second() -> Any:
@@ -146,6 +149,29 @@ def test_another_thread_traces_while_a_function_does_not_touch_its_state() -> No
 
     traced = mx.compile(waiting, inputs=state, outputs=state)
     assert both(lambda: traced(mx.array(2.0)).item(), second) == [2, 1]
+
+
+def test_another_thread_changes_a_container_with_which_a_function_is_traced() -> None:
+    """The trace has containers of its own, so what the thread changes stays."""
+    arguments: dict[str, Any] = {"w": mx.array(1.0), "list": [mx.array(2.0)]}
+    more = {"w": mx.array(3.0)}
+    begun, changed = threading.Event(), threading.Event()
+
+    def function(x: Any, *, y: Any) -> mx.array:
+        begun.set()
+        assert changed.wait(10)
+        return x["w"] + 10 * x["list"][0] + 100 * y["w"]
+
+    def second() -> Any:
+        assert begun.wait(10)
+        arguments["w"] = more["w"] = mx.array(4.0)
+        arguments["list"].append(mx.array(5.0))
+        changed.set()
+
+    compiled = mx.compile(function)
+    assert both(lambda: compiled(arguments, y=more).item(), second) == [321, None]
+    assert arguments["w"].item() == more["w"].item() == 4
+    assert len(arguments["list"]) == 2
 
 
 def test_another_thread_changes_the_state_while_a_short_way_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +191,38 @@ def test_another_thread_changes_the_state_while_a_short_way_is_made(monkeypatch:
         patch.setattr(StatefulRepeat, "call", change)
         assert compiled().tolist() == [[11, 31], [21, 41]]
     assert compiled().tolist() == [[12, 32], [22, 42]]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(sys.platform == "darwin", reason="system libraries there do not survive a fork")
+def test_a_child_has_the_state_although_another_thread_was_tracing() -> None:
+    program = """
+        import os, threading, warnings
+        import weft.core as mx
+
+        warnings.simplefilter("ignore")
+        state = {"x": mx.array(1.0), "list": [mx.array(2.0)]}
+        mx.eval(state)
+        begun, forked = threading.Event(), threading.Event()
+
+        def step():
+            begun.set()
+            assert forked.wait(10)
+            state["x"] = state["x"] + state["list"][0]
+            return state["x"] * 1
+
+        compiled = mx.compile(step, inputs=state, outputs=state)
+        thread = threading.Thread(target=compiled)
+        thread.start()
+        assert begun.wait(10)
+        child = os.fork()
+        if child == 0:
+            found = state["x"].item(), state["list"][0].item()
+            forked.set()
+            os._exit(0 if found == (1, 2) and compiled().item() == 3 and state["x"].item() == 3 else 1)
+        forked.set()
+        _, status = os.waitpid(child, 0)
+        thread.join()
+        print(os.waitstatus_to_exitcode(status), state["x"].item())
+    """
+    assert run_python(program) == "0 3.0\n"

@@ -218,13 +218,14 @@ def test_an_interrupt_of_native_work_arrives() -> None:
     call()
 
 
-def test_an_interrupt_while_a_stream_begins_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("cannot release un-acquired lock"), KeyError("the thread")], ids=type)
+def test_an_interrupt_while_a_stream_begins_arrives(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     class Thread(threading.Thread):
         def start(self) -> None:
             try:
                 raise Stopped
-            finally:  # as `Condition.wait` does
-                raise RuntimeError("cannot release un-acquired lock")
+            finally:  # as `Condition.wait` does, and `start` itself
+                raise error
 
     x = mx.add(mx.array([0, 1, 2]), 1, stream=mx.new_stream(mx.cpu))
     monkeypatch.setattr(threading, "Thread", Thread)

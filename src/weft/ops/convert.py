@@ -120,9 +120,10 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
         return p.cast(from_numpy(values, dtypes.float64), dtype=dtype)
     if values.dtype.kind == "c" and dtype.is_floating:
         values = values.real
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted = np.asarray(values, dtype=dtype.numpy)
-    return wrap(leaf(interchange.from_numpy(converted), converted.shape, dtype))
+    if values.dtype != dtype.numpy:
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.asarray(values, dtype=dtype.numpy)
+    return wrap(leaf(interchange.from_numpy(values), values.shape, dtype))
 
 
 def unread(shape: Shape, strides: Shape, dtype: Dtype, read: Read, stream: Stream) -> Array:

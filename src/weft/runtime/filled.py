@@ -6,77 +6,108 @@ value, and the function would take what they write for a constant.
 
 from __future__ import annotations
 
+import operator
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from weft.runtime.locks import fork_safe_lock
+from weft.runtime.atomic import Action, do_all
+from weft.runtime.locks import fork_safe_lock, new_lock
 
 T = TypeVar("T")
 
-_filling = fork_safe_lock()
-"""Held by a thread that traces a function with such containers, and by one that writes to containers."""
-_filled: list[frozenset[int]] = []
-"""The identities of the containers of each such trace that is under way. All of these are on one thread."""
+
+class _Filling(NamedTuple):
+    """The identities of containers that a thread fills. It holds ``lock`` until they are restored, as ``restoring``
+    does."""
+
+    containers: frozenset[int]
+    thread: int
+    lock: threading.RLock
+    restoring: list[Action]
+
+
+_under_way: list[_Filling] = []
 _begun = 0
-"""How many of them have begun."""
+"""How many have begun."""
+_writing = fork_safe_lock()
+"""Held while a thread begins to fill containers, and while one writes to containers that no other thread has filled."""
 
 
-def while_no_other_fills(work: Callable[[], T]) -> T:
-    """The result of ``work``, during which no other thread fills containers."""
-    with _filling:
-        return work()
+def restoring(containers: Sequence[Any]) -> list[Action]:
+    """Actions that give lists and dicts the content that they have now."""
+    actions: list[Action] = []
+    for container in containers:
+        if isinstance(container, dict):
+            actions += [(dict.clear, container), (dict.update, container, dict(container))]
+        else:
+            actions.append((operator.setitem, container, slice(None), list(container)))
+    return actions
 
 
 @contextmanager
 def filled(containers: Sequence[Any]) -> Iterator[None]:
-    """A block, within `while_no_other_fills`, that fills containers and restores them."""
+    """A block that fills containers and restores them. It begins when no other thread has filled one of them."""
+    own = _Filling(frozenset(map(id, containers)), threading.get_ident(), new_lock(), [])
+    with own.lock:
+        try:
+            write(containers, _begin, own, containers)
+            yield
+        finally:
+            if own in _under_way:
+                _under_way.remove(own)
+
+
+def _begin(own: _Filling, containers: Sequence[Any]) -> None:
     global _begun
-    depth = len(_filled)
-    try:
-        _begun += 1
-        _filled.append(frozenset(map(id, containers)))
-        yield
-    finally:
-        del _filled[depth:]
+    own.restoring.extend(restoring(containers))
+    _begun += 1
+    _under_way.append(own)
+
+
+def write(containers: Sequence[Any], change: Callable[..., T], *args: Any) -> T:
+    """The result of ``change``, which writes to containers, called when no other thread has filled one of them."""
+    while True:
+        with _writing:
+            other = _filled_by_another(containers) if _under_way else None
+            if other is None:
+                return change(*args)
+        _wait_for(other)
 
 
 def consistent(read: Callable[[], T], containers: Callable[[], Sequence[Any]]) -> T:
-    """What ``read`` returns, called again if another thread began to fill containers meanwhile."""
+    """What ``read`` returns when no other thread has filled one of the containers. It may be called several times."""
     while True:
         begun = _begun
-        if _filled and _are_filled(containers()):
-            while_no_other_fills(_nothing)
+        other = _filled_by_another(containers()) if _under_way else None
+        if other is not None:
+            _wait_for(other)
         found = read()
         if begun == _begun:
             return found
 
 
-def write(containers: Sequence[Any], change: Callable[..., T], *args: Any) -> T:
-    """The result of ``change``, which writes to containers, as soon as no other thread has filled them."""
-    if _filled and not _are_filled(containers):
-        return change(*args)  # do not wait for a trace that has nothing to do with it
-    with _filling:
-        return change(*args)
+def _filled_by_another(containers: Sequence[Any]) -> _Filling | None:
+    """The first filling of another thread that has one of these containers. A nested one ends before it."""
+    own, thread = set(map(id, containers)), threading.get_ident()
+    found = [one for one in _under_way.copy() if one.thread != thread and not own.isdisjoint(one.containers)]
+    return found[0] if found else None
 
 
-def _are_filled(containers: Sequence[Any]) -> bool:
-    """Whether another thread has filled one of these containers."""
-    if _filling._is_owned():  # type: ignore[attr-defined]
-        return False
-    own = set(map(id, containers))
-    return not all(map(own.isdisjoint, _filled.copy()))
-
-
-def _nothing() -> None:
-    return
+def _wait_for(other: _Filling) -> None:
+    with other.lock:
+        pass
 
 
 def _after_fork() -> None:
-    """Forget the traces of another thread, which does not exist in a child."""
-    if not _filling._is_owned():  # type: ignore[attr-defined]
-        _filled.clear()
+    """Restore what other threads have filled, which do not exist in a child."""
+    thread = threading.get_ident()
+    others = [one for one in _under_way if one.thread != thread]
+    for one in reversed(others):
+        do_all(one.restoring)
+        _under_way.remove(one)
 
 
 if hasattr(os, "register_at_fork"):

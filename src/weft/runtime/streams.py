@@ -162,8 +162,10 @@ class Worker:
                 threading.Thread(target=self._work, args=(token,), name=name, daemon=True).start()
             except BaseException as error:  # an interrupt: a thread that was started sees no token of its own, and ends
                 self._thread = None
-                if isinstance(error, RuntimeError) and error.__context__ is not None:
-                    raise error.__context__ from None  # a RuntimeError if an interrupt came while `start` waited
+                # `start` raises a RuntimeError if an interrupt came while it waited, and a KeyError if one that is an
+                # `Exception` came when the thread had begun already.
+                if isinstance(error, RuntimeError | KeyError) and error.__context__ is not None:
+                    raise error.__context__ from None
                 raise
 
     def _resume(self) -> None:

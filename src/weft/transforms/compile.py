@@ -9,7 +9,7 @@ import time
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from weft.inspection.explanation import Explanation
 from weft.runtime import counters, recording
 from weft.runtime.atomic import garbage_collected_rarely
 from weft.runtime.devices import saved_stream, set_current_stream
-from weft.runtime.filled import consistent, filled, while_no_other_fills, write
+from weft.runtime.filled import consistent, filled, write
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 from weft.transforms.aliases import Apart, refuse_aliases
@@ -122,7 +122,7 @@ def _cache_of(fun: Callable[..., Any]) -> _Cache:
             return found[1]
         cache = _Cache()
         try:
-            _shared[key] = (weakref.ref(fun, functools.partial(_forget, _shared, key)), cache)
+            _shared[key] = (weakref.ref(fun, partial(_forget, _shared, key)), cache)
         except TypeError:
             return cache
         return cache
@@ -266,13 +266,16 @@ class _Compiled:
     def _find(self, args: Any, kwargs: Any) -> tuple[Traced, _Call]:
         """The trace for these arguments, made if there is none, and the content of arguments and state."""
         roots = [args, kwargs, *self._containers()]
-        call = consistent(lambda: self._read(args, kwargs), lambda: tree.mutable_containers(roots))
+        used = partial(tree.mutable_containers, roots)
+        call = consistent(partial(self._read, args, kwargs), used)
         cache = self._cache
         tick = cache.tick()
         traced = cache.traced.get(call.key)
         if traced is None or (traced.captures and is_tracing()):
             if call.shares:
-                traced, call = while_no_other_fills(lambda: self._read_and_trace(args, kwargs, tick))
+                with filled(used()):
+                    call = self._read(args, kwargs)  # again: others may have traced it, and changed what it uses
+                    traced = self._find_or_trace(call, args, kwargs, tick)
             else:
                 traced = self._find_or_trace(call, args, kwargs, tick)
         traced.used = tick
@@ -315,15 +318,11 @@ class _Compiled:
         shares = moment is not None or bool(objects)
         return _Call(tuple(parts), leaves, distinct(leaves), list(nodes.values()), moment, same, shares)
 
-    def _read_and_trace(self, args: Any, kwargs: Any, tick: int) -> tuple[Traced, _Call]:
-        call = self._read(args, kwargs)  # another thread may have traced the function, and changed what it uses
-        return self._find_or_trace(call, args, kwargs, tick), call
-
     def _find_or_trace(self, call: _Call, args: Any, kwargs: Any, tick: int) -> Traced:
         """A trace that another thread has made in the meantime, or a new one."""
         lock = self._cache.lock
         messages: Sequence[Message] = ()
-        if not call.shares and not _locks_held.count:
+        if not _locks_held.count:
             with lock:
                 traced, messages = self._find_or_add(call, args, kwargs, tick)
         elif lock.acquire(blocking=False):
@@ -373,17 +372,16 @@ class _Compiled:
         update = None
         start = next_serial()
         timed = recording.span("trace", name_of(self._fun))
-        containers = [inputs, outputs, args, kwargs]
-        filling_them = filled(tree.mutable_containers(containers)) if call.shares else nullcontext()
+        keeps = _keeps_containers((args, kwargs), moment)
+        restoring = restored(inputs, outputs, *((args, kwargs) if keeps else ()))
         tracing = trace("compile", self._fun, LINE_BY_LINE, AS_OUTPUT)
-        with timed, tracing as record, filling_them, assignments_undone() as assigned, restored(*containers):
+        with timed, tracing as record, assignments_undone() as assigned, restoring:
             decisions = Decisions(record)
             placeholders = self._placeholders(call.inputs, record, decisions)
             stand_ins = _stand_ins(call.arrays, placeholders, fixed_arrays((inputs, outputs)))
             replaced = [stand_ins.get(id(leaf), leaf) for leaf in leaves]
             own = len(leaves) - (0 if moment is None else len(moment.inputs))
-            in_place = moment is not None and moment.is_shared
-            args, kwargs = _replaced_arguments((args, kwargs), replaced[:own], in_place)
+            args, kwargs = _replaced_arguments((args, kwargs), replaced[:own], keeps)
             if inputs is not None:
                 fill(inputs, replaced[own:])
             if outputs is not None:
@@ -478,11 +476,15 @@ def _require_outputs(fun: Callable[..., Any], results: Sequence[Any], structure:
             )
 
 
-def _replaced_arguments(arguments: Any, leaves: Sequence[Any], in_place: bool) -> Any:
-    """The arguments with other leaves. Their lists and dicts are kept and changed themselves if ``in_place``, or if
-    there are modules among them; otherwise new ones are made."""
+def _keeps_containers(arguments: Any, moment: Moment | None) -> bool:
+    """Whether the function gets the lists and dicts of the arguments themselves, and not new ones, which other threads
+    do not see: if some are in the state as well, or if there are modules among them."""
     objects: list[Any] = []
-    structure = tree.flatten(arguments, objects=objects)[1]
-    if in_place or objects:
-        return structure.unflatten_into(arguments, leaves)
-    return structure.unflatten(leaves)
+    tree.flatten(arguments, objects=objects)
+    return bool(objects) or (moment is not None and moment.is_shared)
+
+
+def _replaced_arguments(arguments: Any, leaves: Sequence[Any], keeps: bool) -> Any:
+    """The arguments with other leaves, in the same lists and dicts if it ``keeps`` these, else in new ones."""
+    structure = tree.flatten(arguments)[1]
+    return structure.unflatten_into(arguments, leaves) if keeps else structure.unflatten(leaves)

@@ -13,18 +13,13 @@ from weft.graph.node import Handle, Node, point, wrap
 from weft.graph.shown import Extent
 from weft.graph.tracing import note_assignment
 from weft.runtime.atomic import Action, completed, consume, do_all, done_at_end
+from weft.runtime.filled import restoring
 from weft.transforms.constants import attribute_key, object_keys
 
 
 def restored(*states: Any) -> AbstractContextManager[None]:
     """A context manager that undoes, at its end, what the block does to the containers in ``states``."""
-    undoing: list[Action] = []
-    for container in tree.mutable_containers(list(states)):
-        if isinstance(container, dict):
-            undoing += [(dict.clear, container), (dict.update, container, dict(container))]
-        else:
-            undoing.append((operator.setitem, container, slice(None), list(container)))
-    return done_at_end(undoing)
+    return done_at_end(restoring(tree.mutable_containers(list(states))))
 
 
 def fixed_arrays(state: Any) -> list[Handle]:

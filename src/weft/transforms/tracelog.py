@@ -26,6 +26,9 @@ NOT_CACHED = "It uses arrays from outside while a transformation is tracing, so 
 
 Message = tuple[int, str]
 
+# Looked up once: `getLogger` holds a lock of all loggers, which an interrupt in it can leave held.
+_logger = logging.getLogger("weft.compile")
+
 
 def show(topics: str) -> None:
     """Write the log messages of the named topics to stderr."""
@@ -67,7 +70,7 @@ class History:
     ) -> list[Message]:
         """Note a trace, made in call ``number``; return the messages about it."""
         messages = []
-        if logging.getLogger("weft.compile").isEnabledFor(logging.INFO):
+        if _logger.isEnabledFor(logging.INFO):
             others = [*[recent for _, recent in self._recent], *earlier]
             messages.append((logging.INFO, self._why(call, others, seconds, is_cached)))
         self._count += 1
@@ -113,4 +116,4 @@ def _changes(call: CallArguments, others: Sequence[CallArguments]) -> list[Chang
 def emit(messages: Sequence[Message]) -> None:
     """Pass messages to the logger."""
     for level, message in messages:
-        logging.getLogger("weft.compile").log(level, "%s", message)
+        _logger.log(level, "%s", message)
