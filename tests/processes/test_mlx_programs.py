@@ -57,14 +57,15 @@ sys.exit(3)
 
 PARENT = """\
 import multiprocessing, subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
 import mlx.core as mx
 def name(x):
     import mlx.data
     return mx.__name__, mlx.data.ORIGIN, (mx.arange(3) * x).sum().item()
 if __name__ == "__main__":
     for method in sys.argv[1:]:
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            print(pool.map(name, [2]))
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            print(list(pool.map(name, [2])))
     line = "import mlx.nn as nn, mlx.data, sys; print(nn.__name__, mlx.data.ORIGIN, mlx.__file__)"
     print(subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True).stdout, end="")
 """
@@ -119,9 +120,9 @@ def test_processes_that_a_program_starts_find_weft_too(tmp_path):
     write(tmp_path / "scripts", parent=PARENT)
     write(tmp_path / "installed" / "mlx", core="raise AssertionError('the installed one')")
     write(tmp_path / "installed" / "mlx" / "data", __init__="ORIGIN = 'of others'")
-    path = [str(tmp_path / "installed"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    path = os.pathsep.join([str(tmp_path / "installed"), *filter(None, sys.path)])
     arguments = ("-m", "weft", "run", "scripts/parent.py", "spawn", "forkserver")
-    got = python(*arguments, folder=tmp_path, PYTHONPATH=os.pathsep.join(filter(None, path)))
+    got = python(*arguments, folder=tmp_path, PYTHONPATH=path)
     assert got.stderr == ""
     assert got.stdout.splitlines() == [*["[('weft.core', 'of others', 6)]"] * 2, "weft.nn of others None"]
 
