@@ -103,6 +103,7 @@ def demo(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> None:
     """Runs a program that was written for MLX."""
     finder.activate()
+    finder.activate_in_children()
     program.run(arguments)
 
 

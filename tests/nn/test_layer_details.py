@@ -146,6 +146,16 @@ def test_positions_may_differ_by_example() -> None:
     assert mx.array_equal(both[1:], nn.RoPE(4)(x[1:], offset=5))
 
 
+def test_the_base_of_rotations_may_be_set_later():
+    """Programs make the layer with what a configuration says, which may be nothing, and then replace it."""
+    x = mx.arange(12.0).reshape(1, 3, 4)
+    layer = nn.RoPE(4, base=None)
+    with pytest.raises(ValueError, match="base"):
+        layer(x)
+    layer.base = 100.0
+    assert mx.array_equal(layer(x), nn.RoPE(4, base=100.0)(x))
+
+
 def test_inputs_of_bilinear_broadcast() -> None:
     layer = nn.Bilinear(2, 3, 4)
     x1, x2 = mx.random.normal((5, 1, 2)), mx.random.normal((6, 3))

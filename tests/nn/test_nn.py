@@ -10,7 +10,7 @@ import pytest
 
 import weft.core as mx
 import weft.nn as nn
-from weft.utils import tree_flatten, tree_map
+from weft.utils import tree_flatten, tree_map, tree_unflatten
 
 
 def assert_close(actual, expected, rtol=1e-5, atol=1e-6):
@@ -319,3 +319,19 @@ def test_loading_loosely_takes_what_fits():
     assert model.bias.tolist() == [0, 0, 0]
     assert set(model.parameters()) == {"weight", "bias"}
     model.load_weights([], strict=False)
+
+
+@pytest.mark.parametrize("nothing", [[], {}])
+def test_an_empty_tree_updates_nothing(nothing):
+    """`tree_unflatten` returns an empty list where there is nothing to update, as for a module without parameters."""
+    assert tree_unflatten([]) == []
+    model = nn.Sequential(nn.ReLU(), nn.Linear(2, 2))
+    before = dict(tree_flatten(model))
+    assert model.update(nothing) is model
+    assert model.update_modules(nothing) is model
+    assert nn.ReLU().update(nothing).parameters() == {}
+    assert {name: value is before[name] for name, value in tree_flatten(model)} == dict.fromkeys(before, True)
+    with pytest.raises(ValueError, match=r"\[update\] takes a dict of parameters, got list"):
+        model.update([mx.zeros(2)])
+    with pytest.raises(ValueError, match=r"\[update_modules\] takes a dict of modules, got list"):
+        model.update_modules([nn.ReLU()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import DistributionFinder
@@ -12,7 +13,7 @@ import pytest
 import weft.core as mx
 from tests import checks
 from weft.__main__ import main
-from weft.mlx.finder import ModuleFinder
+from weft.mlx.finder import FOR_CHILDREN, ModuleFinder
 from weft.mlx.names import GATHERED, SAME
 
 SCRIPT = """\
@@ -51,6 +52,22 @@ import sys
 from . import library
 print(sys.argv[1:], __spec__.name)
 sys.exit(3)
+"""
+
+
+PARENT = """\
+import multiprocessing, subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
+import mlx.core as mx
+def name(x):
+    import mlx.data
+    return mx.__name__, mlx.data.ORIGIN, (mx.arange(3) * x).sum().item()
+if __name__ == "__main__":
+    for method in sys.argv[1:]:
+        with ProcessPoolExecutor(1, multiprocessing.get_context(method)) as pool:
+            print(list(pool.map(name, [2])))
+    line = "import mlx.nn as nn, mlx.data, sys; print(nn.__name__, mlx.data.ORIGIN, mlx.__file__)"
+    print(subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True).stdout, end="")
 """
 
 
@@ -96,6 +113,28 @@ def test_a_package_and_its_libraries_find_weft_under_the_names_of_mlx(tmp_path):
         "mlx.core.float16 [mlx.core.int32] None",
         "['--flag'] package.__main__",
     ]
+
+
+def test_processes_that_a_program_starts_find_weft_too(tmp_path):
+    """The ``mlx.core`` in the path is not imported, but ``mlx.data`` is, as in the program itself."""
+    write(tmp_path / "scripts", parent=PARENT)
+    write(tmp_path / "installed" / "mlx", core="raise AssertionError('the installed one')")
+    write(tmp_path / "installed" / "mlx" / "data", __init__="ORIGIN = 'of others'")
+    path = os.pathsep.join([str(tmp_path / "installed"), *filter(None, sys.path)])
+    arguments = ("-m", "weft", "run", "scripts/parent.py", "spawn", "forkserver")
+    got = python(*arguments, folder=tmp_path, PYTHONPATH=path)
+    assert got.stderr == ""
+    assert got.stdout.splitlines() == [*["[('weft.core', 'of others', 6)]"] * 2, "weft.nn of others None"]
+
+
+def test_processes_that_do_not_have_weft_find_the_mlx_that_is_installed(tmp_path):
+    """Without the module `site`, Python does not look where packages are installed."""
+    write(tmp_path / "mlx", __init__="", core="ORIGIN = 'the installed one'")
+    code = (
+        f"import sys; sys.path[:0] = [{FOR_CHILDREN!r}, '.']\nfrom mlx.core import ORIGIN\nprint(ORIGIN, sys.path[0])"
+    )
+    got = python("-I", "-S", "-c", code, folder=tmp_path)
+    assert (got.stdout, got.stderr) == ("the installed one .\n", "")
 
 
 def test_the_first_import_of_a_program():

@@ -1,8 +1,9 @@
-"""MLX's module names in Python's import system: `activate`."""
+"""MLX's module names in Python's import system: `activate` and `activate_in_children`."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -18,9 +19,12 @@ from weft.core import __version__ as mlx_version
 from weft.dtypes import print_as_names_of
 from weft.mlx.names import ALSO_LOADED, GATHERED, OF_MLX_ALONE, SAME
 
-__all__ = ["activate"]
+__all__ = ["activate", "activate_in_children"]
 
 PACKAGE = "mlx"
+
+FOR_CHILDREN = str(Path(__file__).parent / "for_children")
+"""The folder of the module ``mlx`` that processes import in which `activate` was not called."""
 
 IMPORTED_BEFORE = """\
 MLX itself was imported before Weft could answer to its name, so that parts of this process would use the one and parts
@@ -40,6 +44,19 @@ def activate() -> None:
         raise ImportError(IMPORTED_BEFORE, name=PACKAGE)
     sys.meta_path.insert(0, ModuleFinder())
     print_as_names_of("mlx.core")  # because programs remove this prefix
+
+
+def activate_in_children() -> None:
+    """From now on, MLX's modules are Weft's in the Python processes that this one starts, and in those that they start.
+
+    Processes of `subprocess` find them by the environment; those that `multiprocessing` starts with "spawn" and
+    "forkserver" replace their ``sys.path`` by this one's.
+    """
+    if FOR_CHILDREN not in sys.path:
+        sys.path.insert(0 if sys.flags.safe_path else 1, FOR_CHILDREN)  # after the folder of the program
+    inherited = os.environ.get("PYTHONPATH", "")
+    if FOR_CHILDREN not in inherited.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join([FOR_CHILDREN, *([inherited] if inherited else [])])
 
 
 @final
@@ -71,7 +88,7 @@ class ModuleFinder(MetaPathFinder):
 
 def folders() -> list[str]:
     """Folders in which other packages may have installed modules whose names begin with ``mlx.``"""
-    spec = PathFinder.find_spec(PACKAGE)
+    spec = PathFinder.find_spec(PACKAGE, [entry for entry in sys.path if entry != FOR_CHILDREN])
     return list(spec.submodule_search_locations or ()) if spec is not None else []
 
 

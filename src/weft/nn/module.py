@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn, Self
 
 import weft.core as mx
 from weft.nn.checks import entry_names
-from weft.nn.module_tree import endless, outline, replace_leaves, selected, selected_inside
+from weft.nn.module_tree import endless, entries_of, outline, replace_leaves, selected, selected_inside
 from weft.nn.weights import check_weights, save_named, weights_of
 from weft.tree import join_path
 from weft.utils import tree_flatten, tree_unflatten
@@ -268,7 +268,9 @@ class Module(dict[str, Any]):
         """
         return [module for _, module in self.named_modules()]
 
-    def update(self, parameters: dict[str, Any], strict: bool = True) -> Self:  # type: ignore[override]  # MLX's name
+    def update(  # type: ignore[override]  # MLX's name
+        self, parameters: dict[str, Any] | list[Any], strict: bool = True
+    ) -> Self:
         """Replace parameters by those of a tree, which may contain only some of them.
 
         Args:
@@ -281,12 +283,10 @@ class Module(dict[str, Any]):
         >>> nn.LayerNorm(2).update({"bias": mx.array([5.0, 6.0])}).bias
         array([5, 6], dtype=float32)
         """
-        if not isinstance(parameters, dict):
-            raise ValueError(f"[update] takes a dict of parameters, got {type(parameters).__name__}.")
-        replace_leaves(self, parameters, mx.array, "parameter", strict)
+        replace_leaves(self, entries_of("update", "parameters", parameters), mx.array, "parameter", strict)
         return self
 
-    def update_modules(self, modules: dict[str, Any], strict: bool = True) -> Self:
+    def update_modules(self, modules: dict[str, Any] | list[Any], strict: bool = True) -> Self:
         """Replace sub-modules by those of a tree, which may contain only some of them.
 
         Args:
@@ -299,9 +299,7 @@ class Module(dict[str, Any]):
         >>> nn.Sequential(nn.ReLU(), nn.Tanh()).update_modules({"layers": [nn.GELU()]}).layers
         [GELU(), Tanh()]
         """
-        if not isinstance(modules, dict):
-            raise ValueError(f"[update_modules] takes a dict of modules, got {type(modules).__name__}.")
-        replace_leaves(self, dict(modules), Module, "sub-module", strict)
+        replace_leaves(self, entries_of("update_modules", "modules", modules), Module, "sub-module", strict)
         return self
 
     def apply(self, map_fn: Callable[[mx.array], mx.array], filter_fn: EntryFilter | None = None) -> Self:

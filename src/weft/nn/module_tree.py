@@ -140,6 +140,20 @@ class _Selection:
         return container, (value, self._below(module, path, value))
 
 
+def entries_of(function: str, noun: str, tree: dict[str, Any] | list[Any]) -> dict[str, Any]:
+    """The entries of a tree for `replace_leaves`; none if it is the empty list, which `tree_unflatten` returns for no
+    entries.
+
+    >>> entries_of("update", "parameters", [])
+    {}
+    """
+    if isinstance(tree, dict):
+        return dict(tree)
+    if isinstance(tree, list) and not tree:
+        return {}
+    raise ValueError(f"[{function}] takes a dict of {noun}, got {type(tree).__name__}.")
+
+
 def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:
     """Put the leaves of the tree `updates` at the same paths into `destination`.
 

@@ -21,7 +21,8 @@ class RoPE(Module):
     Args:
         dims: how many features are rotated, an even number; further features are unchanged.
         traditional: whether a pair consists of two neighbours; else of feature ``i`` and feature ``i + dims / 2``.
-        base: the angle per position of pair ``i`` is ``base ** (-2 * i / dims)``.
+        base: the angle per position of pair ``i`` is ``base ** (-2 * i / dims)``. With None, the module can be made,
+            but not called before its attribute ``base`` is a number.
         scale: the factor of positions.
 
     Called with ``(B, ..., T, D)`` and optionally ``offset``, the first position: an int (0 by default), or integers
@@ -32,13 +33,13 @@ class RoPE(Module):
             [0.540302, 0.841471]]], dtype=float32)
     """
 
-    def __init__(self, dims: int, traditional: bool = False, base: float = 10000, scale: float = 1.0) -> None:
+    def __init__(self, dims: int, traditional: bool = False, base: float | None = 10000, scale: float = 1.0) -> None:
         super().__init__()
         self.dims = size_of("RoPE", "dims", dims, least=2)
         if self.dims % 2:
             raise ValueError(f"[RoPE] dims has to be even, got {dims}.")
         self.traditional = bool(traditional)
-        self.base = positive_number_of("RoPE", "base", base)
+        self.base = None if base is None else positive_number_of("RoPE", "base", base)
         self.scale = real_number("RoPE", "scale", scale)
 
     def _extra_repr(self) -> str:
