@@ -160,7 +160,7 @@ def test_clear_streams_ends_the_threads() -> None:
     streams = new_streams(4)
     for stream in streams:
         mx.async_eval(mx.add(mx.array(1), 2, stream=stream))
-    assert stream_threads() >= 4
+    wait_until(lambda: stream_threads() >= 4)
     mx.clear_streams()
     wait_until(lambda: stream_threads() == 0)
 

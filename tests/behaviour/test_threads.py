@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import weft.core as mx
+import weft.nn as nn
 from tests.checks import assert_same_bits, run_python
 from tests.gates import Gate, is_there
 from weft.compiler import evaluate
@@ -22,6 +23,7 @@ from weft.compiler.single import Single
 from weft.runtime.atomic import no_garbage_collected
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer
+from weft.utils import tree_flatten
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
@@ -236,6 +238,31 @@ def test_compiled_functions_that_call_each_other() -> None:
     results = in_threads(2, lambda number: (even, odd)[number](mx.array(1.0), 5, first=True).item())
     assert results == [11.0, 14.0]
     assert [even(mx.array(1.0), 5).item(), odd(mx.array(1.0), 5).item()] == results
+
+
+@pytest.mark.parametrize("kind", ["model", "argument"])
+def test_differentiating_one_model(kind: str) -> None:
+    """A model holds other arrays while a function of it is differentiated. Other threads wait: with arrays of two
+    threads in the model, some gradients would be zeros."""
+    model, x = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), mx.ones((3, 4))
+
+    def loss(model: nn.Sequential, x: mx.array) -> mx.array:
+        return mx.square(model(x)).sum()
+
+    of_model, of_argument = nn.value_and_grad(model, partial(loss, model)), mx.grad(loss)
+
+    def gradients() -> list[Any]:
+        found = of_model(x)[1] if kind == "model" else of_argument(model, x)
+        return [leaf.tolist() for _, leaf in tree_flatten(found)]
+
+    expected = gradients()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for found in in_threads(3, lambda _: [gradients() for _ in range(150)]):
+            assert found == [expected] * 150
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:

@@ -218,21 +218,17 @@ def test_an_interrupt_of_native_work_arrives() -> None:
     call()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("cannot release un-acquired lock"), KeyError("the thread")], ids=type)
-def test_an_interrupt_while_a_stream_begins_arrives(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_works_if_python_starts_no_thread_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Thread(threading.Thread):
         def start(self) -> None:
-            try:
-                raise Stopped
-            finally:  # as `Condition.wait` does, and `start` itself
-                raise error
+            raise RuntimeError("can't start new thread")
 
-    x = mx.add(mx.array([0, 1, 2]), 1, stream=mx.new_stream(mx.cpu))
+    stream = mx.new_stream(mx.cpu)
     monkeypatch.setattr(threading, "Thread", Thread)
-    with pytest.raises(Stopped):
+    for _ in range(2):
+        x = mx.add(mx.array([0, 1, 2]), 1, stream=stream)
         mx.async_eval(x)
-    monkeypatch.undo()
-    assert x.tolist() == [1, 2, 3]
+        assert x.tolist() == [1, 2, 3]
 
 
 def test_an_interrupt_at_the_end_of_waiting_leaves_others_no_closed_lock() -> None:

@@ -150,6 +150,46 @@ def test_interrupted_many_times(seed: int) -> None:
     assert out == "usable\n"
 
 
+STARTING = """
+    import faulthandler, signal, time
+    import weft.core as mx
+
+    faulthandler.dump_traceback_later(30, exit=True)
+    armed = False
+
+
+    def interrupt(*_):
+        global armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+
+    x, stream = mx.ones((10,)), mx.new_stream(mx.cpu)
+    mx.eval(mx.add(x, 1, stream=stream))
+    interrupted = 0
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1e-3, 2.3e-4)
+    end = time.time() + 1
+    while time.time() < end:
+        try:
+            armed = True
+            mx.async_eval(mx.add(x, 1, stream=stream))
+            mx.clear_streams()
+            armed = False
+        except KeyboardInterrupt:
+            interrupted += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    y = mx.add(x, 2, stream=stream)
+    mx.async_eval(y)
+    print(mx.all(y == 3).item(), interrupted > 0)
+"""
+
+
+def test_interrupted_while_threads_of_streams_start_and_end() -> None:
+    assert run_python(STARTING) == "True True\n"
+
+
 NO_THREAD = """
     import sys
     import weft.runtime.atomic as atomic

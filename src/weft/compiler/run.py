@@ -250,10 +250,10 @@ class Run:
                 self._arena = Buffer(self._plan.engine, size, block)
                 table.values[slot] = self._arena.address
         try:
-            begin_steps()
+            begin_steps(self)
             execute(self._plan, table, self._stream, self._asked_at)
         finally:
-            end_steps()
+            end_steps(self)
         del copies
 
     def queue(self, stream: Stream) -> Event:

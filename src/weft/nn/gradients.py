@@ -12,6 +12,7 @@ from weft.errors import ArgumentTypeError
 from weft.nn.checks import Group, group_of
 from weft.nn.module import Module
 from weft.nn.module_tree import put_back
+from weft.transforms.lending import exclusive
 
 __all__ = ["average_gradients", "checkpoint", "value_and_grad"]
 
@@ -56,7 +57,8 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
 
     @wraps(fn)
     def with_gradients(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        value, gradients = value_and_gradients(model.trainable_parameters(), *args, **kwargs)
+        with exclusive(model):  # the function reads arrays of the model, in place of which it has others meanwhile
+            value, gradients = value_and_gradients(model.trainable_parameters(), *args, **kwargs)
         return value, gradients
 
     return with_gradients

@@ -7,7 +7,6 @@ that was not finished. A step may write where it reads, so a fork never happens 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from threading import get_ident
 from typing import Protocol
 
@@ -31,27 +30,33 @@ class Shared(Protocol):
 
 under_way: set[tuple[Shared, int]] = set()
 """Work that is not finished, with the threads that do it or wait to do it."""
-_in_steps: set[int] = set()
-"""Threads that run steps of shared work."""
+_in_steps: set[tuple[Shared, int]] = set()
+"""Work whose steps run, with the threads that run them."""
 _forking: set[int] = set()
 """Threads that fork, and have waited for what is under way."""
 
 
-def begin_steps() -> None:
+def begin_steps(work: Shared) -> None:
     """Called by a thread before it runs steps of shared work: waits while another thread forks. `end_steps` must be
     called afterwards, also if this raises."""
     thread = get_ident()
-    _in_steps.add(thread)
-    if _forking and thread not in _forking:
+    own = work, thread
+    _in_steps.add(own)
+    if _forking and thread not in _forking and _threads_in_steps().count(thread) == 1:
+        # Otherwise a signal handler interrupted this thread between these functions, and the fork waits for it.
         end = time.monotonic() + _LONGEST_FORK
         while _forking and time.monotonic() < end:
-            _in_steps.discard(thread)
+            _in_steps.discard(own)
             time.sleep(_PAUSE)
-            _in_steps.add(thread)  # before the next look, because a fork looks here after it announced itself
+            _in_steps.add(own)  # before the next look, because a fork looks here after it announced itself
 
 
-def end_steps() -> None:
-    _in_steps.discard(get_ident())
+def end_steps(work: Shared) -> None:
+    _in_steps.discard((work, get_ident()))
+
+
+def _threads_in_steps() -> list[int]:
+    return [thread for _, thread in _in_steps.copy()]
 
 
 def before_fork() -> None:
@@ -61,10 +66,12 @@ def before_fork() -> None:
         others = [work for work, thread in under_way.copy() if thread != own]
         if not others:
             break
-        with suppress(Exception):  # it is raised on the thread that asked
+        try:
             others[0].wait()
+        except Exception:  # it is raised on the thread that asked
+            time.sleep(_PAUSE)
     _forking.add(own)
-    while _in_steps - {own}:
+    while not {own}.issuperset(_threads_in_steps()):
         time.sleep(_PAUSE)
 
 
@@ -75,7 +82,7 @@ def after_fork_in_parent() -> None:
 def after_fork_in_child() -> None:
     _forking.clear()
     own = get_ident()
-    _in_steps.intersection_update({own})
+    _in_steps.difference_update([shared for shared in _in_steps if shared[1] != own])
     for shared in under_way.copy():
         work, thread = shared
         if thread != own:

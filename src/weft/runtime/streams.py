@@ -7,14 +7,17 @@ import os
 import queue
 import threading
 import weakref
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import starmap
+from operator import call
 from types import FrameType
 
 from weft.errors import EvaluationError
 from weft.runtime import forks
-from weft.runtime.atomic import REENTERED, refuse_reentry, sections
+from weft.runtime.atomic import REENTERED, consume, refuse_reentry, sections
 from weft.runtime.devices import Stream
 
 QUEUE_LIMIT = 16
@@ -117,8 +120,7 @@ class Worker:
         self._index = stream.index
         self._tasks: deque[tuple[Callable[[], None], Event]] = deque()
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread: object | None = None
-        """A token of the running thread; None if there is no thread."""
+        self._has_thread = False
         self._ending = False
         self._failed: Event | None = None
         weakref.finalize(stream, self.end).atexit = False
@@ -155,18 +157,22 @@ class Worker:
 
     def _start(self) -> None:
         """Start a thread if there is none. Called in a section."""
-        if self._thread is None:
-            self._thread = token = object()
-            name = f"weft stream {self._index}"
+        if not self._has_thread:
+            # `threading.Thread.start` is Python code: a thread that it started while an interrupt came may never run.
+            # Interrupts come on the main thread only, so another one calls it.
+            starting = [(setattr, self, "_has_thread", True), (start_new_thread, self._begin, ())]
             try:
-                threading.Thread(target=self._work, args=(token,), name=name, daemon=True).start()
-            except BaseException as error:  # an interrupt: a thread that was started sees no token of its own, and ends
-                self._thread = None
-                # `start` raises a RuntimeError if an interrupt came while it waited, and a KeyError if one that is an
-                # `Exception` came when the thread had begun already.
-                if isinstance(error, RuntimeError | KeyError) and error.__context__ is not None:
-                    raise error.__context__ from None
+                consume(starmap(call, starting))
+            except RuntimeError:  # the interpreter is about to end, or there are too many threads
+                self._has_thread = False
                 raise
+
+    def _begin(self) -> None:
+        """Start the thread, and end this one; if that is not possible, this is the thread."""
+        try:
+            threading.Thread(target=self._work, name=f"weft stream {self._index}", daemon=True).start()
+        except RuntimeError:
+            self._work()
 
     def _resume(self) -> None:
         with sections:
@@ -181,10 +187,7 @@ class Worker:
                 event.begin_again(self._resume)
                 self._tasks.append((task, event))
 
-    def _work(self, token: object) -> None:
-        with sections:
-            if self._thread is not token:
-                return
+    def _work(self) -> None:
         _local.stream = self._index
         while True:
             self._wake.get()
@@ -193,7 +196,7 @@ class Worker:
                 self._tasks.popleft()
             with sections:
                 if self._ending and not self._tasks:
-                    self._thread, self._ending = None, False
+                    self._has_thread = self._ending = False
                     return
 
     def _run(self, task: Callable[[], None], event: Event) -> None:
@@ -223,7 +226,7 @@ class Worker:
 
     def end(self) -> None:
         """End the thread once nothing is queued; the next task starts a new one."""
-        if self._thread is not None:
+        if self._has_thread:
             self._ending = True
             self._wake.put(None)
 

@@ -15,7 +15,7 @@ from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.transforms.autodiff import fresh, pull_back, require_arrays
 from weft.transforms.custom_rules import jvp_rule, vjp_rule, vmap_rule
-from weft.transforms.lending import Lending
+from weft.transforms.lending import Lending, exclusive
 from weft.transforms.replay import RecordedGraph
 from weft.transforms.vectorize import batched_rules
 
@@ -29,12 +29,13 @@ def _call_marked(
     rules_for: Callable[[tree.Structure, tree.Structure], Rules],
 ) -> Any:
     """Call ``fun`` on its arguments, and attach rules to the call in the graph."""
-    leaves, structure = tree.flatten(args)
-    require_arrays(name, leaves, structure.key_paths, "give what is no array by name, or bind it to the function.")
-    lending = Lending(args, structure, leaves, [fresh(leaf) for leaf in leaves], around=1)
-    with lending.running():
-        value = fun(*lending.arguments)
-        lending.take_back()
+    with exclusive(*args):
+        leaves, structure = tree.flatten(args)
+        require_arrays(name, leaves, structure.key_paths, "give what is no array by name, or bind it to the function.")
+        lending = Lending(args, structure, leaves, [fresh(leaf) for leaf in leaves], around=1)
+        with lending.running():
+            value = fun(*lending.arguments)
+            lending.take_back()
     outputs, result = tree.flatten(value)
     if not outputs or not all(isinstance(output, Handle) for output in outputs):
         raise ValueError(f"[{name}] {name_of(fun)} should return arrays, not {type(value).__name__}.")
@@ -142,6 +143,10 @@ def checkpoint(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        with exclusive(*args, *kwargs.values()):
+            return of_arguments(args, kwargs)
+
+    def of_arguments(args: Any, kwargs: Any) -> Any:
         own, structure = tree.flatten((args, kwargs))
         leaves = list(own)
         positions = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Handle)]

@@ -16,7 +16,7 @@ from weft.graph.tracing import name_of, trace
 from weft.ops.arguments import integer_of
 from weft.primitives.base import Array, Tangent
 from weft.transforms.autodiff import fresh, pull_back, push_forward, require_arrays
-from weft.transforms.lending import Lending
+from weft.transforms.lending import Lending, exclusive
 
 __all__ = ["grad", "jvp", "value_and_grad", "vjp"]
 
@@ -81,6 +81,10 @@ def _differentiated(
     @_like(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = chosen.arguments(args, kwargs)
+        with exclusive(*args, *kwargs.values()):
+            return of_arguments(arguments, args, kwargs)
+
+    def of_arguments(arguments: Any, args: Any, kwargs: Any) -> Any:
         leaves, structure = tree.flatten(arguments)
         require_arrays(
             name, leaves, lambda: chosen.paths(structure), "give what is no array in an argument of its own."

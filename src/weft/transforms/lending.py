@@ -12,11 +12,22 @@ from weft import tree
 from weft.graph.node import Handle, Node, point
 from weft.graph.tracing import note_assignment
 from weft.runtime.atomic import Action, do_all, done_at_end
+from weft.runtime.filled import filled
 
 Convert = Callable[[Handle, Any], Handle]
 """Makes the array that the caller gets for one that the function assigned. The second argument is what the function got
 in that position, or `tree.MISSING`."""
 _NOTHING_FILLED = nullcontext()
+
+
+def exclusive(*arguments: Any) -> AbstractContextManager[None]:
+    """A context manager that other threads wait for before they read or fill containers that `Lending` passes
+    themselves. It begins before the leaves of ``arguments`` are read: those that another thread filled are its own."""
+    trees = [found for found in arguments if not isinstance(found, Handle)]
+    if not trees:
+        return _NOTHING_FILLED
+    lent = [found for found in tree.mutable_containers(trees) if type(found) is not list and type(found) is not dict]
+    return filled(lent) if lent else _NOTHING_FILLED
 
 
 class _Lent(NamedTuple):

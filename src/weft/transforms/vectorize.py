@@ -18,7 +18,7 @@ from weft.ops.arguments import integer_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.runtime.devices import saved_stream, set_current_stream
-from weft.transforms.lending import Lending
+from weft.transforms.lending import Lending, exclusive
 
 __all__ = ["vmap"]
 
@@ -50,6 +50,10 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callab
                 f"[vmap] Keyword arguments cannot be mapped, got {sorted(kwargs)}: pass them by position, with "
                 "an entry in in_axes."
             )
+        with exclusive(*args):
+            return of_arguments(args)
+
+    def of_arguments(args: Any) -> Any:
         leaves, structure = tree.flatten(args)
         axes = [
             _checked_axis(leaf, axis) for leaf, axis in zip(leaves, _axes_of(in_axes, args, structure), strict=True)
