@@ -36,6 +36,12 @@ class Coding:
         return self.mode == "affine"
 
     @property
+    def adds_integers(self) -> bool:
+        """Whether products of few rows are exact sums of integers (`weft.compiler.codegen.integer_sums`): codes are
+        integers, and none is in two words."""
+        return self.affine and WORD % self.bits == 0 and self.dtype is dtypes.float32
+
+    @property
     def terms(self) -> int:
         """How many codes are decoded together. They share a scale, and begin and end at a word."""
         return WORD // 2 if self.narrow else WORD
