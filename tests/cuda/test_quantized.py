@@ -16,7 +16,7 @@ from tests.cuda.test_kernels import in_stretches, same_bits
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
-from weft.compiler.cuda.quantized import blocks, few_rows
+from weft.compiler.cuda.quantized import blocks, few_rows, strips
 from weft.compiler.cuda.quantized.codes import coding_of
 from weft.primitives.quantized_formats import MODES, QuantizedFormat
 
@@ -76,7 +76,7 @@ def test_few_rows(cases: Cases, rng: np.random.Generator) -> None:
 
 def test_warps_take_turns(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """With words that are not aligned."""
-    monkeypatch.setattr(few_rows, "MOST_WARPS", 2)
+    monkeypatch.setattr(strips, "MOST_WARPS", 2)
     evaluate.forget_plans()
     assert multiplies(rng, QuantizedFormat("affine", 64, 4), (1, 5, 2 * 256 + 64), start=1)
     evaluate.forget_plans()
@@ -117,6 +117,6 @@ def test_ptx_is_made() -> None:
     """Also of the largest tiles, which take too long thread by thread."""
     coding = coding_of(QuantizedFormat("affine", 64, 4), mx.bfloat16, mx.float32)
     tile = blocks.QuantizedTile(coding, 64, True, *blocks.cut_of((512, 512, 512), 1, mx.float32))
-    whole = few_rows.QuantizedWarpStrip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1, True)
-    for code in (blocks.code(tile), few_rows.code(few_rows.strip_of(whole, 4096))):
+    whole = strips.QuantizedWarpStrip(coding, mx.bfloat16, mx.bfloat16, 64, 8, 32, 1)
+    for code in (blocks.code(tile), few_rows.code(strips.strip_of(whole, 4096))):
         assert ".entry kernel(" in nvptx.ptx(code.text(), "sm_75")
