@@ -9,6 +9,7 @@ import pytest
 
 import weft.core as mx
 from tests.ops.row import to_numpy
+from tests.reference import integer_sums
 from tests.sampling import Cases
 
 AFFINE = [(bits, size) for bits in (1, 2, 3, 4, 5, 6, 8) for size in (32, 64, 128)]
@@ -88,18 +89,27 @@ PRODUCTS = [
 """Few, several and many rows, for which there are different kinds of kernels."""
 
 
-def test_products_are_those_of_the_numbers_bit_for_bit(cases: Cases, rng: np.random.Generator) -> None:
-    """Every way to compute a product gives these bits; blocks of columns and of terms have a remainder."""
+def wanted(x: mx.array, parts: Any, transpose: bool, form: Any) -> mx.array:
+    """The product of the numbers, or, where it is defined so, exact sums of integers."""
+    wide = mx.float64 if x.dtype == mx.float64 else mx.float32
+    if not (transpose and x.shape[-2] <= 8 and integer_sums.apply(to_numpy(mx.zeros((), wide)).dtype, form)):
+        numbers = mx.dequantize(*parts, **{**form, "dtype": wide})
+        return (x.astype(wide) @ (numbers.T if transpose else numbers)).astype(x.dtype)
+    terms, scales, biases = (np.array(part.astype(mx.float32)) for part in (x, *parts[1:]))
+    sums = integer_sums.product(terms, np.array(parts[0]), scales, biases, form["group_size"], form.get("bits", 4))
+    return mx.array(sums).astype(x.dtype)
+
+
+def test_every_way_to_compute_a_product_gives_its_bits(cases: Cases, rng: np.random.Generator) -> None:
+    """Blocks of columns and of terms have a remainder."""
     for (bits, group_size, mode), name, rows, transpose in cases.some(4, PRODUCTS):
         dtype = getattr(mx, name)
-        wide = mx.float64 if name == "float64" else mx.float32
         form: Any = {"group_size": group_size, "bits": bits, "mode": mode}
         shape = (170, 640) if transpose else (130, 384)
         parts = mx.quantize(mx.array(rng.normal(size=shape)).astype(dtype), **form)
-        numbers = mx.dequantize(*parts, **form, dtype=wide)
         x = mx.array(rng.normal(size=(rows, shape[transpose]))).astype(dtype)
-        wanted = (x.astype(wide) @ (numbers.T if transpose else numbers)).astype(dtype)
-        assert mx.array_equal(mx.quantized_matmul(x, *parts, transpose=transpose, **form), wanted).item()
+        found = mx.quantized_matmul(x, *parts, transpose=transpose, **form)
+        assert mx.array_equal(found, wanted(x, parts, transpose, form)).item()
 
 
 @pytest.mark.parametrize(("bits", "mode"), [(4, "affine"), (8, "affine"), (4, "mxfp4"), (8, "mxfp8")])
@@ -110,11 +120,36 @@ def test_single_rows_times_matrices_of_all_lengths(rng: np.random.Generator, bit
         for name in ("float32", "float64"):
             dtype = getattr(mx, name)
             parts = mx.quantize(mx.array(rng.normal(size=(columns, inner)).astype(np.float32)), **form)
-            numbers = mx.dequantize(*parts, **form, dtype=dtype)
             for rows in (1, 2):
                 x = mx.array(rng.normal(size=(rows, inner))).astype(dtype)
                 found = mx.quantized_matmul(x, *parts, **form)
-                assert mx.array_equal(found, x @ numbers.T).item()
+                assert mx.array_equal(found, wanted(x, parts, True, form)).item()
+
+
+def test_terms_of_all_magnitudes(rng: np.random.Generator) -> None:
+    """Zeros, subnormal numbers, numbers near the largest ones, infinities and NaN; the unit of a group changes where
+    its largest term nearly reaches a power of two."""
+    parts = mx.quantize(mx.array(rng.normal(size=(5, 64)).astype(np.float32)), 32)
+    edges = [0.0, 1e-45, 1e-38, 2.0**-104, 1.984374, 1.984375, 3e37, np.inf, -np.inf, np.nan]
+    x = np.zeros((len(edges), 64), np.float32)
+    x[:, 40] = edges
+    x[:, 41:] = rng.normal(size=23) * np.where(np.isfinite(edges), edges, 1)[:, None] / 8
+    for terms in x:
+        row = mx.array(terms[None])
+        found = mx.quantized_matmul(row, *parts, group_size=32)
+        want = wanted(row, parts, True, {"group_size": 32})
+        assert mx.array_equal(found, want, equal_nan=True).item()
+        assert np.isfinite(np.array(found)).all() == np.isfinite(terms).all()
+
+
+def test_sums_of_integers_are_as_exact_as_products_of_numbers(rng: np.random.Generator) -> None:
+    for bits in (1, 2, 4, 8):
+        parts = mx.quantize(mx.array(rng.normal(size=(300, 1024)).astype(np.float32)), bits=bits)
+        numbers = np.array(mx.dequantize(*parts, bits=bits)).astype(np.float64)
+        x = rng.normal(size=(3, 1024)).astype(np.float32)
+        exact = x.astype(np.float64) @ numbers.T
+        found = np.array(mx.quantized_matmul(mx.array(x), *parts, bits=bits)).astype(np.float64)
+        assert abs(found - exact).max() <= 2e-6 * exact.std()
 
 
 def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator) -> None:
@@ -127,14 +162,12 @@ def test_chosen_matrices_are_multiplied_where_they_lie(rng: np.random.Generator)
     def product(index: mx.array, w: mx.array, scales: mx.array, biases: mx.array) -> mx.array:
         return mx.gather_qmm(x, w, scales, biases, rhs_indices=index, group_size=32)
 
-    def chosen(batch: int, place: int) -> mx.array:
+    def single(batch: int, number: int, place: int) -> mx.array:
         matrix = min(max(place + 3 * (place < 0), 0), 2)
-        w, scales, biases = (part[batch, matrix] for part in parts)
-        return mx.dequantize(w, scales, biases, group_size=32)
+        return wanted(x[number], [part[batch, matrix] for part in parts], True, {"group_size": 32})
 
     rows = enumerate(index.tolist())
-    wanted = [mx.stack([x[i] @ chosen(b, place).T for i, place in enumerate(row)]) for b, row in rows]
-    stacked = mx.stack(wanted)
+    stacked = mx.stack([mx.stack([single(b, i, place) for i, place in enumerate(row)]) for b, row in rows])
     one_by_one = mx.stack([product(index[b], *[part[b] for part in parts]) for b in range(2)])
     assert mx.array_equal(one_by_one, stacked).item()
     assert mx.array_equal(mx.vmap(product)(index, *parts), stacked).item()

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 import weft.primitives as p
+from tests.reference import integer_sums
 from tests.reference.lanes import fused
 from tests.reference.products import product
 from tests.reference.routines import by
@@ -19,11 +20,18 @@ _FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 @by(p.quantized_matmul.routine)
 def quantized_product(x: np.ndarray, *matrix: np.ndarray, transpose: bool, **kind: Any) -> np.ndarray:
-    """The product with the numbers that the codes and scales represent."""
+    """The product with the numbers that the codes and scales represent; of a few rows, sums of integers."""
     parts = matrix[: 3 if kind["mode"] == "affine" else 2]
     if x.ndim == 3:
         index = np.clip(matrix[-1], 0, len(parts[0]) - 1)
         parts = tuple(part[index] for part in parts)
+    if transpose and x.shape[-2] <= 8 and integer_sums.apply(x.dtype, kind):
+        words, scales, biases = parts[0], *[part.astype(np.float32) for part in parts[1:]]
+        # A single matrix is a stack of one.
+        stacks = [part.reshape(-1, *part.shape[-2:]) for part in (x, words, scales, biases)]
+        sizes = kind["group_size"], kind["bits"]
+        each = [integer_sums.product(a, b, c, d, *sizes) for a, b, c, d in zip(*stacks, strict=True)]
+        return np.array(each, np.float32).reshape(*x.shape[:-1], words.shape[-2])
     numbers = values(x.dtype, *parts, **kind)
     result: np.ndarray = product(x, np.swapaxes(numbers, -1, -2) if transpose else numbers)
     return result

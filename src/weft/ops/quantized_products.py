@@ -43,8 +43,13 @@ def quantized_matmul(
 ) -> Array:
     """The product with a quantised matrix.
 
-    Sums are those of a product of float32 (or float64) matrices, rounded once to the dtype of the result. It is
-    differentiable with respect to ``x`` and, in affine modes, to ``scales`` and ``biases``.
+    Sums are those of a product of float32 (or float64) matrices, rounded once to the dtype of the result. But up to
+    eight rows of ``x`` (that are not float64) times a transposed affine matrix of 1, 2, 4 or 8 bits are multiplied
+    faster, as integers: each term of ``x`` is rounded to a multiple of a power of two, 2**-22 to 2**-23 of the largest
+    of the ``group_size`` terms that share a scale; the rest is exact up to the rounding of each group's sum. If not all
+    terms of a group are finite, results are NaN.
+
+    It is differentiable with respect to ``x`` and, in affine modes, to ``scales`` and ``biases``.
 
     Args:
         x: ``(..., M, K)`` or ``(K,)``.

@@ -70,7 +70,7 @@ class QuantizedMatmul(Primitive):
 
     From a stack ``(E, N, K)``, an index ``(B,)`` chooses the matrix for each matrix of ``x``, ``(B, M, K)``; an index
     out of range becomes the nearest one. The product is that of `matmul` with the numbers of `dequantize` in the dtype
-    of ``x``, float32 or float64.
+    of ``x``, float32 or float64; or of a few rows that `weft.compiler.codegen.integer_sums` defines.
     """
 
     name = "quantized_matmul"

@@ -7,6 +7,7 @@ decoded in the same way.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
@@ -26,21 +27,38 @@ from weft.primitives.quantized_formats import WORD
 LINES_AHEAD = 4
 """How many cache lines ahead a row of words is prefetched."""
 
+AHEAD = 1 << 15
+"""At least this many bytes of the matrix are between words and those that are prefetched meanwhile."""
+
 _KEEP = "ptr %from, i64 %stride, i64 %present, i64 %first, i64 %count, ptr %to"
 
 
-def keeping(coding: VectorCoding, vectors: int, words: bool = True) -> list[EmittedFunction]:
+class WeightRows(NamedTuple):
+    """Registers that describe rows of a matrix: the addresses of the words, scales and biases of the first row; the
+    numbers of words (``per_row``) and groups of a row; the binary logarithm of the number of terms of a group
+    (``shift``); and the number of rows (``present``)."""
+
+    words: str
+    scales: str
+    biases: str
+    per_row: str
+    groups: str
+    shift: str
+    present: str
+
+
+def keeping(coding: VectorCoding, vectors: int, words: bool = True, ahead: bool = True) -> list[EmittedFunction]:
     """The functions that transpose ``%count`` words, or scales, of each of ``%present`` rows into vectors; ``vectors``
-    of rows are interleaved."""
-    return [_Kept(coding, of_words, vectors).function() for of_words in ((True, False) if words else (False,))]
+    of rows are interleaved. If ``ahead``, they prefetch the same rows."""
+    return [_Kept(coding, of_words, vectors, ahead).function() for of_words in ((True, False) if words else (False,))]
 
 
 class _Kept(Integers):
     """Writes one of the functions of `keeping`. Lanes without a row repeat the last one."""
 
-    def __init__(self, coding: VectorCoding, of_words: bool, vectors: int) -> None:
+    def __init__(self, coding: VectorCoding, of_words: bool, vectors: int, ahead: bool) -> None:
         super().__init__(Emitter())
-        self.coding, self.of_words, self.vectors = coding, of_words, vectors
+        self.coding, self.of_words, self.vectors, self.ahead = coding, of_words, vectors, ahead
         self.L, self.scalar = Lanes(self.e, coding.lanes), Lanes(self.e, 1)
         self.source: Dtype = dtypes.uint32 if of_words else coding.scales
         self.image: Dtype = dtypes.uint32 if of_words else scale_image(coding)
@@ -52,7 +70,7 @@ class _Kept(Integers):
         rest = self.remainder("%count", terms)
         whole = self.subtract("%count", rest)
         with self.e.loop("0", whole, terms) as start:
-            for line in lines:
+            for line in lines if self.ahead else ():
                 ahead = self.moved(self._further(line, start), LINES_AHEAD * CACHE_LINE)
                 prefetch(self.e, ahead, READ_SOON)
             for step, value in enumerate(square(self.L, self.source, self.image, lines, start, None)):
@@ -126,23 +144,51 @@ class Across(Integers):
         """The address of a vector of rows, in a row of one of the stacks."""
         return self.moved(stack, self.add(self.multiply(row, self.vectors), vector), self.L.type_of(dtype))
 
+    def prefetch_next(self, rows: WeightRows, term: str) -> None:
+        """Prefetch what follows ``rows`` in memory, in the order in which it lies there, because it is probably needed
+        next: as much as belongs to the terms of ``rows`` that are decoded at once, from ``term`` on."""
+        count, dtype = self.vectors * self.L.width, self.coding.scales
+        word = self.divide(self.multiply(term, self.coding.bits * count), WORD)
+        distance = self.larger(self.multiply(rows.per_row, count), AHEAD * 8 // WORD)
+        self._prefetch(
+            rows.words, MEMORY_TYPES[dtypes.uint32], self.add(distance, word), count * self.coding.words * WORD // 8
+        )
+        group = self.e.assign(f"lshr i64 {self.multiply(term, count)}, {rows.shift}")
+        later = self.add(self.multiply(rows.groups, count), group)
+        for start in (rows.scales, rows.biases) if self.coding.affine else (rows.scales,):
+            self._prefetch(start, MEMORY_TYPES[dtype], later, count * dtype.size)
+
+    def _prefetch(self, start: str, element: str, distance: str, size: int) -> None:
+        """Prefetch ``size`` bytes, but at least a cache line."""
+        here = self.moved(start, distance, element)
+        for line in range(max(1, size // CACHE_LINE)):
+            prefetch(self.e, self.moved(here, line * CACHE_LINE))
+
     def _get(self, stack: str, row: str, vector: int, dtype: Dtype) -> Value:
         return Value(self.L, self.e.load(self.L.type_of(dtype), self.pointer_to(stack, row, vector, dtype)), dtype)
 
     def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
-        """The decoded numbers of some terms, from ``term`` on in the transposed words: for each term a list of
-        ``vectors`` vectors. ``group`` is the position in the transposed scales."""
+        """The decoded numbers of some terms, from ``term`` on in the transposed words; see `decoded`."""
         return self.decoded(self.divide(self.multiply(term, self.coding.bits), WORD), group)
 
     def decoded(self, first: str, group: str) -> Iterator[tuple[int, list[Value]]]:
-        """As `numbers`, given the position of the ``first`` word on the stack."""
+        """The decoded numbers of the words on the stack from ``first`` on that are decoded at once: for each term a
+        list of ``vectors`` vectors. ``group`` is the position in the transposed scales."""
         coding, vectors = self.coding, range(self.vectors)
-        factors = [self._get(self.scales, group, v, coding.dtype) for v in vectors]
-        offsets = [self._get(self.biases, group, v, coding.dtype) if coding.affine else None for v in vectors]
-        words = [
-            [self._get(self.words, self.add(first, word), v, dtypes.uint32) for word in range(coding.words)]
-            for v in vectors
-        ]
+        factors = [self.scale_at(group, v) for v in vectors]
+        offsets = [self.bias_at(group, v) if coding.affine else None for v in vectors]
+        rows = [self.words_at(self.add(first, word)) for word in range(coding.words)]
+        words = [[row[v] for row in rows] for v in vectors]
         for step in range(coding.terms):
             codes = [number(coding, field(words[v], step * coding.bits, coding.bits)) for v in vectors]
             yield step, [scaled(coding, codes[v], factors[v], offsets[v]) for v in vectors]
+
+    def words_at(self, word: str) -> list[Value]:
+        """The vectors of words at a position on the stack."""
+        return [self._get(self.words, word, v, dtypes.uint32) for v in range(self.vectors)]
+
+    def scale_at(self, group: str, vector: int) -> Value:
+        return self._get(self.scales, group, vector, self.coding.dtype)
+
+    def bias_at(self, group: str, vector: int) -> Value:
+        return self._get(self.biases, group, vector, self.coding.dtype)

@@ -3,38 +3,16 @@ the matrix: while some words are decoded, the next ones are read and transposed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 from weft import dtypes
 from weft.compiler.codegen.memory import MEMORY_TYPES
-from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.memory import CACHE_LINE, prefetch
 from weft.compiler.cpu.product_squares import square
-from weft.compiler.cpu.quantized.across import Across
+from weft.compiler.cpu.quantized.across import Across, WeightRows
 from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.primitives.quantized_formats import WORD
 
-SPANS_AHEAD = 4
-"""How many spans ahead the words of a row are prefetched."""
-
 MOST_LINES = 16
 """The most cache lines that are read at once, to transpose as many words as are decoded at once."""
-
-
-class WeightRows(NamedTuple):
-    """Registers that describe rows of a matrix: the addresses of the words, scales and biases of the first row; the
-    numbers of words (``per_row``) and groups of a row; the binary logarithm of the number of terms of a group
-    (``shift``); and the number of rows (``present``)."""
-
-    words: str
-    scales: str
-    biases: str
-    per_row: str
-    groups: str
-    shift: str
-    present: str
 
 
 def squares_of_step(coding: VectorCoding, vectors: int) -> int:
@@ -56,7 +34,6 @@ class AcrossAhead(Across):
 
     A *span* of a row is as many words as a vector has lanes. The last span may overlap the one before it. The stack has
     room for two spans. While one is decoded, the next one is transposed: one square of it for each decoded square.
-    Prefetching continues beyond the end of the rows, with the rows that follow in memory: they are probably next.
     """
 
     def __init__(self, coding: VectorCoding, vectors: int, w: Integers, rows: WeightRows) -> None:
@@ -78,17 +55,17 @@ class AcrossAhead(Across):
         with self.e.loop("0", str(self.vectors)) as vector:
             self._transpose("0", vector)
 
-    def numbers(self, term: str, group: str) -> Iterator[tuple[int, list[Value]]]:
-        """The decoded numbers of the terms from ``term`` on that are decoded at once: for each term ``vectors``
-        vectors. ``group`` is the position of their group in the transposed scales."""
+    def ready(self, term: str) -> str:
+        """The position on the stack of the words of the terms from ``term`` on that are decoded at once. Later words
+        are transposed and prefetched."""
         word = self.divide(self.multiply(term, self.coding.bits), WORD)
         span, inside = self.divide(word, self.span), self.remainder(word, self.span)
         squares = squares_of_step(self.coding, self.vectors)
         done = self.multiply(self.divide(inside, self.coding.words), squares)
         for number in range(squares):
             self._transpose(self.add(span, 1), self.add(done, number))
-        self._prefetch_scales(term)
-        return self.decoded(self.add(self._room(span), self.subtract(word, self._first(span))), group)
+        self.prefetch_next(self.rows, term)
+        return self.add(self._room(span), self.subtract(word, self._first(span)))
 
     def _word(self, pointer: str, distance: str) -> str:
         return self.moved(pointer, distance, MEMORY_TYPES[dtypes.uint32])
@@ -102,27 +79,11 @@ class AcrossAhead(Across):
         return self.multiply(self.e.assign(f"and i64 {span}, 1"), self.span)
 
     def _transpose(self, span: str, vector: str) -> None:
-        """Transpose the words of a span, for one vector of rows, and prefetch those of later spans."""
-        e, per_row = self.e, self.rows.per_row
+        """Transpose the words of a span, for one vector of rows."""
+        e = self.e
         starts = self.moved(self._starts, self.multiply(vector, self.span), "ptr")
         lines = [e.load("ptr", self.moved(starts, row, "ptr")) for row in range(self.span)]
-        later = self.add(self.multiply(span, self.span), SPANS_AHEAD * self.span)
-        beyond = self.add(self.subtract(later, per_row), self.multiply(per_row, self._count))
-        later = self.either(self.compare("slt", later, per_row), later, beyond)
-        for line in lines:
-            prefetch(e, self._word(line, later))
         to = self.pointer_to(self.words, self._room(span), vector, dtypes.uint32)
         for step, value in enumerate(square(self.L, dtypes.uint32, dtypes.uint32, lines, self._first(span), None)):
             type_ = self.L.type_of(value.dtype)
             e.store(type_, value.name, self.moved(to, step * self.vectors, type_))
-
-    def _prefetch_scales(self, term: str) -> None:
-        """Prefetch scales and biases of the rows that follow these in memory: in these rows' order of terms, those from
-        ``term`` on; one for each row, but at least a cache line."""
-        rows, dtype = self.rows, self.coding.scales
-        done = self.e.assign(f"lshr i64 {self.multiply(term, self._count)}, {rows.shift}")
-        later = self.add(self.multiply(rows.groups, self._count), done)
-        for start in (rows.scales, rows.biases) if self.coding.affine else (rows.scales,):
-            here = self.moved(start, later, MEMORY_TYPES[dtype])
-            for line in range(max(1, self._count * dtype.size // CACHE_LINE)):
-                prefetch(self.e, self.moved(here, line * CACHE_LINE))

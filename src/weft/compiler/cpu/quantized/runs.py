@@ -6,14 +6,16 @@ A unit of work is a strip of columns of some products.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.code import STEP, EmittedFunction
 from weft.compiler.cpu.quantized.across import keeping
-from weft.compiler.cpu.quantized.few_rows import QuantizedStrip, StripStep, kernel
+from weft.compiler.cpu.quantized.few_rows import StripStep, kernel
 from weft.compiler.cpu.quantized.step import ACROSS, COLUMNS, PRODUCTS, TILE_WIDE
+from weft.compiler.cpu.quantized.strips import QuantizedStrip
 
 
 @cache
@@ -25,9 +27,9 @@ def address(strip: QuantizedStrip) -> int:
 
 def generate(strip: QuantizedStrip, name: str) -> str:
     """The LLVM IR of the step."""
-    single = QuantizedStrip(strip.coding, 1, strip.vectors, strip.ahead)
+    single = replace(strip, rows=1)
     functions = [
-        *keeping(strip.coding, strip.vectors, words=not strip.ahead),
+        *keeping(strip.coding, strip.vectors, words=not strip.ahead, ahead=strip.digits is None),
         kernel(strip),
         kernel(single),
         _RunsStep(strip, single).function(name),

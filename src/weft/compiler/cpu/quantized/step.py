@@ -57,8 +57,8 @@ class QuantizedStepWriter(Integers):
 
     def placed(self, matrix: str, rows: tuple[str, str], columns: tuple[str, str]) -> Unit:
         """A part of product ``matrix``: ``rows`` and ``columns`` are its first ones and how many there are."""
-        high, wide, inner = self.number(ROWS), self.number(COLUMNS), self.number(INNER)
-        x = self.moved(self.memory(X), self.multiply(matrix, self.multiply(high, inner)), self.element)
+        high, wide = self.number(ROWS), self.number(COLUMNS)
+        x = self.moved(self.memory(X), self.multiply(matrix, self.multiply(high, self.row_of_x())), self.element)
         result = self.moved(self.memory(RESULT), self.multiply(matrix, self.multiply(high, wide)), self.element)
         lines = self.multiply(self._chosen(matrix), self.number(HIGH))
         words = self.moved(self.memory(WORDS), self.multiply(lines, self.number(PER_ROW)), "i32")
@@ -67,6 +67,10 @@ class QuantizedStepWriter(Integers):
             self.moved(self.memory(position), groups, MEMORY_TYPES[self.coding.scales]) for position in (SCALES, BIASES)
         )
         return Unit(x, words, scales, biases, result, *rows, *columns)
+
+    def row_of_x(self) -> str:
+        """The distance from one row of ``x`` to the next, in elements."""
+        return self.number(INNER)
 
     def index(self, matrix: str) -> str:
         return self.e.load("i64", self.moved(self.memory(INDEX), matrix, "i64"))

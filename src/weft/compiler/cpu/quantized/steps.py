@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import weft.primitives as p
 from weft.compiler.cpu.product_tiles import block_of, tile_of
 from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
+from weft.compiler.cpu.quantized.digits import digits_of_processor, scratch_bytes
+from weft.compiler.cpu.quantized.digits import step as step_of_digits
+from weft.graph.node import Node
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
@@ -19,13 +22,39 @@ _READING = 8
 """Reading and decoding a code takes the time of this many multiplications."""
 
 
-@p.quantized_matmul.routine.on("cpu")
-def step(call: RoutineCall) -> RoutineStep:
-    """The step for a product. The result is computed in tiles, which threads share."""
-    params = dict(call.params)
-    transpose = params.pop("transpose")
-    kind = QuantizedFormat(**params)
+def _scratch(node: Node) -> int:
+    kind, transpose = _split(node.keywords)
+    coding = coding_of(kind, node.inputs[2].dtype, node.dtype)
+    few = _adds_integers(coding, transpose, node.shape[-2])
+    return scratch_bytes(digits_of_processor(), kind, node.inputs[0].size) if few else 0
+
+
+@p.quantized_matmul.routine.on("cpu", scratch=_scratch)
+def steps(call: RoutineCall) -> RoutineStep | list[RoutineStep]:
+    """The steps for a product. The result is computed in tiles, which threads share."""
+    kind, transpose = _split(call.params)
     coding = coding_of(kind, call.operands[2].dtype, call.results[0].dtype)
+    if not _adds_integers(coding, transpose, call.results[0].shape[-2]):
+        return _product(call, kind, coding, transpose)
+    digits = digits_of_processor()
+    # Where other steps read terms, this one reads their digits.
+    x = call.operands[0]._replace(slot=call.scratch[0], offset=call.scratch[1])
+    product = _product(call._replace(operands=(x, *call.operands[1:])), kind, coding, transpose)
+    return [step_of_digits(call, kind, coding, digits), product]
+
+
+def _split(params: dict[str, Any]) -> tuple[QuantizedFormat, bool]:
+    """The format, and whether the matrix is transposed."""
+    others = dict(params)
+    transpose = bool(others.pop("transpose"))
+    return QuantizedFormat(**others), transpose
+
+
+def _adds_integers(coding: VectorCoding, transpose: bool, rows: int) -> bool:
+    return transpose and rows <= few_rows.MOST_ROWS and coding.adds_integers
+
+
+def _product(call: RoutineCall, kind: QuantizedFormat, coding: VectorCoding, transpose: bool) -> RoutineStep:
     *batch, rows, columns = call.results[0].shape
     extents, matrices = (rows, columns, call.operands[0].shape[-1]), prod(batch)
     tiled = _tiled(coding, transpose, extents, matrices)
