@@ -117,11 +117,12 @@ class StripWriter(ProductWriter):
         words = self._quads_of_words(left, begin)
         found = [self.e.assign(f"load <4 x i32>, ptr {self.at(lines, source)}, align 16") for source, _ in words]
         places = [self._terms(begin, start) for start in range(0, self.strip.lines * DEPTH, WARP * self.together)]
+        self.synchronize_warp()  # loads are not moved beyond this: those of words, which take longest, begin first
         self._wait()
         terms = [self._read_terms(product.x, place, self.access) for place in places]
+        self.put_terms(terms, places)
         for raw, (_, target) in zip(found, words, strict=True):
             self._put_words(raw, self.wide(target))
-        self.put_terms(terms, places)
 
     def _quads_of_words(self, left: str, begin: str) -> list[tuple[str, str]]:
         """Where this thread reads words, from the first row of the strip on, and their positions in shared memory.
@@ -131,15 +132,25 @@ class StripWriter(ProductWriter):
         last_row = self.word("sub", self.word("sub", self.narrow(self.number(COLUMNS)), self.narrow(left)), 1)
         last_quad = self.word("sub", per_row, QUAD)
         for turn in range(quads):
-            index = self.word("add", self.lane, WARP * turn)
-            chain = self.word("udiv", index, quads)
-            inside = self.word("mul", self.word("urem", index, quads), QUAD)
-            row = self._least(self.word("and", chain, strip.columns - 1), last_row)
-            block = self.word("add", self.narrow(begin), self.word("lshr", chain, strip.columns.bit_length() - 1))
+            column, sub, inside = self._quad_of_words(turn, quads)
+            block = self.word("add", self.narrow(begin), sub)
             along = self._least(self.word("add", self.word("mul", block, strip.words), inside), last_quad)
-            source = self.word("add", self.word("mul", row, per_row), along)
+            source = self.word("add", self.word("mul", self._least(column, last_row), per_row), along)
+            chain = self.word("add", self.word("mul", sub, strip.columns), column)
             found.append((source, self.word("add", self.word("mul", chain, strip.chain_words), inside)))
         return found
+
+    def _quad_of_words(self, turn: int, quads: int) -> tuple[str, str | int, str]:
+        """Column and block of the chain of which this thread reads four words, and their position in it, for chains of
+        ``quads`` such words. If possible, turns differ by constants."""
+        columns, chains = self.strip.columns, WARP // quads
+        if WARP % quads == 0 and columns % chains == 0:
+            sub, first = divmod(turn * chains, columns)
+            column = self.word("add", self.word("udiv", self.lane, quads), first)
+            return column, sub, self.word("mul", self.word("urem", self.lane, quads), QUAD)
+        index = self.word("add", self.lane, WARP * turn)
+        chain, inside = self.word("udiv", index, quads), self.word("mul", self.word("urem", index, quads), QUAD)
+        return self.word("and", chain, columns - 1), self.word("lshr", chain, columns.bit_length() - 1), inside
 
     @property
     def lines_may_lack(self) -> bool:
