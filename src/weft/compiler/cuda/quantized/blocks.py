@@ -289,9 +289,9 @@ class _Blocks(ProductWriter):
         group = self.divide(along, self.tile.group_size)
         group = self.add(self.multiply(line, self.number(GROUPS)), group)
         factor, offset = self.ahead.scales[piece]
-        self.e.store(self.element, self.scale_values(product.scales, group)[0].name, factor)
+        self.e.store(self.element, self.scale_value(product.scales, group).name, factor)
         if self.coding.affine:
-            self.e.store(self.element, self.scale_values(product.biases, group)[0].name, offset)
+            self.e.store(self.element, self.scale_value(product.biases, group).name, offset)
 
     def _put_left(self) -> None:
         tile, count = self.tile, self.tile.together

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, from_memory, image, load
 from weft.compiler.codegen.quantized import Coding, scale, scale_image
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.numbered import NumberedCode
@@ -91,14 +91,23 @@ class ProductWriter(NumberedCode):
         found = load(Lanes(self.e, count), self.x, Location(x, index, False, alignment), None)
         return Value(found.lanes, found.name, self.coding.dtype)
 
-    def scale_values(self, scales: str, group: str, count: int = 1, alignment: int = 0) -> list[Value]:
-        """Neighbouring scales, or biases, as numbers."""
-        L, coding = Lanes(self.e, count), self.coding
-        image = load(L, coding.scales, Location(scales, group, False, alignment), None)
+    def scale_value(self, scales: str, group: str) -> Value:
+        """A scale, or bias, as a number."""
+        (found,) = self.scales_from(self.L, image(self.L, self.coding.scales, Location(scales, group, False), None))
+        return found
+
+    def scale_type(self, L: Lanes) -> str:
+        """The type of neighbouring scales as they are in memory."""
+        element = MEMORY_TYPES[self.coding.scales]
+        return f"<{L.width} x {element}>" if L.width > 1 else element
+
+    def scales_from(self, L: Lanes, raw: str) -> list[Value]:
+        """Scales, or biases, as numbers, from a register that has the type in memory."""
+        coding, found = self.coding, from_memory(L, raw, self.coding.scales)
         if coding.scales.is_floating:
-            image = Value(L, image.name, coding.scales)
-        value = scale(coding, L.convert(image, scale_image(coding)))
-        return [Value(self.L, self.part(L, value, number), coding.dtype) for number in range(count)]
+            found = Value(L, found.name, coding.scales)
+        value = scale(coding, L.convert(found, scale_image(coding)))
+        return [Value(self.L, self.part(L, value, number), coding.dtype) for number in range(L.width)]
 
     def part(self, L: Lanes, value: Value, number: int) -> str:
         """A lane of a vector."""
@@ -108,11 +117,18 @@ class ProductWriter(NumberedCode):
 
     def joined(self, L: Lanes, parts: Sequence[Value]) -> Value:
         """A vector of numbers, one for each lane; the inverse of `part`."""
-        dtype, name = parts[0].dtype, "poison"
+        dtype = parts[0].dtype
+        return Value(L, self.vector(self.L.type_of(dtype), [one.name for one in parts]), dtype)
+
+    def vector(self, element: str, parts: Sequence[str]) -> str:
+        """A vector of registers of a type; a single one stands for itself."""
+        if len(parts) == 1:
+            return parts[0]
+        name = "poison"
         for number, one in enumerate(parts):
-            inserted = f"{L.type_of(dtype)} {name}, {self.L.type_of(dtype)} {one.name}, i64 {number}"
+            inserted = f"<{len(parts)} x {element}> {name}, {element} {one}, i64 {number}"
             name = self.e.assign(f"insertelement {inserted}")
-        return Value(L, name, dtype)
+        return name
 
     def remainder_of_address(self, pointer: str, multiple: int) -> str:
         """The remainder of an address modulo ``multiple``, a power of two."""

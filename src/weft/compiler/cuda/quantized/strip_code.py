@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, image, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.quantized.operands import (
     ACROSS,
@@ -29,6 +29,9 @@ from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.compiler.cuda.threads import WARP, wait_for_kernels
 from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
+
+Slot = tuple[Lanes, str]
+"""A stack slot for some neighbouring scales."""
 
 _LINE_BITS = DEPTH.bit_length() - 1
 
@@ -104,11 +107,12 @@ class StripWriter(ProductWriter):
         wide = self.e.assign(f"and i1 {wide}, {whole}")
         starts = self.compare("eq", self.remainder_of_address(product.x, self.access * self.strip.x.size), 0)
         wide = self.e.assign(f"and i1 {wide}, {starts}")
-        self._hand_on_scales(product, left, begin)
+        scales = self._read_scales(product, left, begin)
         with self.e.when(wide):
             self._hand_on_quads(product, left, begin)
         with self.e.when(self.negated(wide)):
             self._hand_on_singly(product, left, begin)
+        self._put_scales(scales)
 
     def _hand_on_quads(self, product: QuantizedProduct, left: str, begin: str) -> None:
         """Copy words, and terms of the left operand, with wide loads. All loads begin before the first one is waited
@@ -228,30 +232,53 @@ class StripWriter(ProductWriter):
     def _column(self, left: str, number: str) -> str:
         return self.smaller(self.add(left, number), self.subtract(self.number(COLUMNS), 1))
 
-    def _hand_on_scales(self, product: QuantizedProduct, left: str, begin: str) -> None:
-        """Copy the scales and biases of this thread's chain to shared memory."""
+    def _read_scales(self, product: QuantizedProduct, left: str, begin: str) -> list[list[Slot]]:
+        """Load the scales and biases of this thread's chain into slots; nothing waits for them yet."""
         strip, groups = self.strip, self.number(GROUPS)
         column = self._column(left, self.e.assign(f"and i64 {self.warp_position}, {strip.columns - 1}"))
         block = self.add(begin, self.e.assign(f"lshr i64 {self.warp_position}, {strip.columns.bit_length() - 1}"))
         line, first = self.multiply(column, groups), self.multiply(block, strip.groups)
         sources = [product.scales, *([product.biases] if self.coding.affine else [])]
         size = min(strip.groups * self.coding.scales.size, WIDEST_ACCESS)
-        together = size // self.coding.scales.size
+        some = Lanes(self.e, size // self.coding.scales.size)
         inside = self.compare("sle", self.add(first, strip.groups), groups)
-        wide = self.compare("eq", self.e.assign(f"and i64 {groups}, {together - 1}"), 0)
+        wide = self.compare("eq", self.e.assign(f"and i64 {groups}, {some.width - 1}"), 0)
         wide = self.e.assign(f"and i1 {wide}, {inside}")
         for source in sources:
             starts = self.compare("eq", self.remainder_of_address(source, size), 0)
             wide = self.e.assign(f"and i1 {wide}, {starts}")
-        for condition, count, alignment in ((wide, together, size), (self.negated(wide), 1, 0)):
+        found = [
+            [(some, self.e.slot(self.scale_type(some))) for _ in range(0, strip.groups, some.width)] for _ in sources
+        ]
+        for condition, alignment in ((wide, size), (self.negated(wide), 0)):
             with self.e.when(condition):
-                for index in range(0, strip.groups, count):
-                    group = self.smaller(self.add(first, index), self.subtract(groups, count))
-                    values = [self.scale_values(x, self.add(line, group), count, alignment) for x in sources]
-                    for step, pair in enumerate(zip(*values, strict=True)):
-                        for number, value in enumerate(self.factors(pair)):
-                            where = self._scale_location(str(number * strip.groups + index + step))
-                            store(self.L, value, self.coding.dtype, where, None)
+                for source, slots in zip(sources, found, strict=True):
+                    for number, (_, slot) in enumerate(slots):
+                        start = self.add(first, number * some.width)
+                        raw = self._scales_at(source, line, start, some, alignment)
+                        self.e.store(self.scale_type(some), raw, slot)
+        return found
+
+    def _scales_at(self, source: str, line: str, start: str, some: Lanes, alignment: int) -> str:
+        """Neighbouring scales of a line as they are in memory: read at once if an alignment is known, else one by
+        one."""
+        dtype, last = self.coding.scales, self.subtract(self.number(GROUPS), 1)
+        if alignment:
+            return image(some, dtype, Location(source, self.add(line, start), False, alignment), None)
+        groups = [self.smaller(self.add(start, number), last) for number in range(some.width)]
+        places = [Location(source, self.add(line, group), False) for group in groups]
+        return self.vector(MEMORY_TYPES[dtype], [image(self.L, dtype, place, None) for place in places])
+
+    def _put_scales(self, found: Sequence[Sequence[Slot]]) -> None:
+        """Store what chains need of the scales and biases of this thread's chain to shared memory."""
+        values = []
+        for slots in found:
+            raw = [(some, self.e.load(self.scale_type(some), slot)) for some, slot in slots]
+            values.append([value for one in raw for value in self.scales_from(*one)])
+        for group, pair in enumerate(zip(*values, strict=True)):
+            for number, value in enumerate(self.factors(pair)):
+                where = self._scale_location(str(number * self.strip.groups + group))
+                store(self.L, value, self.coding.dtype, where, None)
 
     def _scale_location(self, index: str) -> Location:
         return Location(self.scales, self.add(self.multiply(index, WARP), self.warp_position), False)
