@@ -125,9 +125,11 @@ def test_terms_that_are_not_finite(rng: np.random.Generator) -> None:
 
 
 def test_largest_sums_of_integers() -> None:
-    """All terms of a group have nearly 23 bits and a sign, and all codes are the lowest or the highest ones."""
-    ones, limit = np.ones((4, 128), np.float32), np.nextafter(np.float32(127 / 64), np.float32(0))
-    x = mx.array(ones * limit * np.array([[1], [-1], [-1 / 128], [1 / 256]], np.float32))
+    """Terms whose digits are the largest or the smallest ones, times the lowest or the highest codes."""
+    largest = 127 * 2**16 - 1
+    units = np.array([[largest], [-largest], [-1], [largest + 0.5]]) * np.ones(128)
+    units[:, 0] = abs(units).max()
+    x = mx.array(units.astype(np.float32) * 2.0**-22)
     words = mx.array(np.array([[0] * 32, [0xFFFFFFFF] * 32], np.uint32))
     scales = [mx.array(np.full((2, 1), number, np.float32)) for number in (1.0, 0.0)]
     assert same_bits(multiplied_by(QuantizedFormat("affine", 128, 8)), x, words, *scales)
