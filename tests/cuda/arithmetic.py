@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,39 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "weft.wrap_angle": np.frompyfunc(wrap_angle, 3, 1),
     "weft.remainder": np.fmod,
 }
+
+
+def _products_of_bytes(left: np.ndarray, right: np.ndarray, total: np.ndarray, dtype: type) -> np.ndarray:
+    """A total plus the products of the four bytes of words; those of the right ones have a dtype. (PTX ISA, dp4a.)"""
+    numbers = [
+        np.ascontiguousarray(words).view(kind).reshape(-1, 4).astype(np.int32)
+        for words, kind in ((left, np.int8), (right, dtype))
+    ]
+    return total + (numbers[0] * numbers[1]).sum(axis=1).astype(np.uint32)
+
+
+def _permuted_bytes(left: np.ndarray, right: np.ndarray, selector: np.ndarray) -> np.ndarray:
+    """Bytes of two words, whose numbers are four bits each of the selector. (PTX ISA, prmt.)"""
+    both, result = right.astype(np.uint64) << np.uint64(32) | left, np.zeros_like(left)
+    for place in range(4):
+        number = selector.astype(np.uint64) >> np.uint64(4 * place) & np.uint64(15)
+        assert (number < 8).all(), "the selector asks for the sign of a byte, which is not known here"
+        chosen = both >> number * np.uint64(8) & np.uint64(0xFF)
+        result |= (chosen << np.uint64(8 * place)).astype(np.uint32)
+    return result
+
+
+def _nearest_integers(x: np.ndarray) -> np.ndarray:
+    return _saturated(np.rint(x), np.dtype(np.int32))
+
+
+OF_CARDS: dict[str, Callable[..., Any]] = {
+    "idp4a.s.u": partial(_products_of_bytes, dtype=np.uint8),
+    "idp4a.s.s": partial(_products_of_bytes, dtype=np.int8),
+    "prmt": _permuted_bytes,
+    "f2i.rn": _nearest_integers,
+}
+"""Arithmetic that only cards have, by the names of functions after ``llvm.nvvm.``."""
 
 
 def evaluated(name: str, operands: Sequence[np.ndarray], target: Type, source: Type) -> np.ndarray:

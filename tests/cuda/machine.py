@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.cuda.arithmetic import evaluated
+from tests.cuda.arithmetic import OF_CARDS, evaluated
 from tests.cuda.messages import Message, Post
 from tests.cuda.module import Instruction, Module, Type, constant, listed, type_of, typed
 from tests.cuda.races import Accesses, Kind
@@ -262,6 +262,8 @@ class Machine:
             return self._exchanged(here, *arguments[1:])
         if name.startswith("vote.ballot"):
             return self._votes(here, arguments[1])
+        if name in OF_CARDS:
+            return np.asarray(OF_CARDS[name](*arguments))
         if name.startswith("mbarrier."):
             return self._at_message_barriers(name.removeprefix("mbarrier."), *arguments)
         if name.startswith("mapa"):

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.gpu
 
 
 def operands(
-    rng: np.random.Generator, shape: tuple[int, int, int], dtype: mx.Dtype
+    rng: np.random.Generator, shape: tuple[int, int, int], dtype: mx.Dtype, group_size: int = 64, bits: int = 4
 ) -> tuple[mx.array, tuple[mx.array, mx.array, mx.array]]:
-    """A left operand and a quantised matrix of 4 bits, for the given rows, columns and terms."""
+    """A left operand and a quantised matrix, for the given rows, columns and terms."""
     rows, columns, inner = shape
     with mx.stream(mx.cpu):
-        matrix = mx.quantize(mx.array(rng.normal(size=(columns, inner)), dtype=dtype))
+        matrix = mx.quantize(mx.array(rng.normal(size=(columns, inner)), dtype=dtype), group_size, bits)
         x = mx.array(rng.normal(size=(rows, inner)), dtype=dtype)
         mx.eval(x, matrix)
     return x, matrix
@@ -32,6 +32,18 @@ def test_the_bits_of_the_cpu(rng: np.random.Generator, shape: tuple[int, int, in
     x, matrix = operands(rng, shape, mx.float32 if shape[0] > 31 else dtype)
     wanted = mx.quantized_matmul(x, *matrix, stream=mx.cpu)
     assert_same_bits(mx.quantized_matmul(x, *matrix, stream=mx.gpu), wanted)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+@pytest.mark.parametrize("group_size", [32, 64, 128])
+def test_sums_of_integers(rng: np.random.Generator, group_size: int, bits: int) -> None:
+    for rows, dtype in ((1, mx.float32), (3, mx.bfloat16), (8, mx.float16)):
+        x, matrix = operands(rng, (rows, 100, 21 * 128), dtype, group_size, bits)
+        wanted, found = (
+            mx.quantized_matmul(x, *matrix, group_size=group_size, bits=bits, stream=device)
+            for device in (mx.cpu, mx.gpu)
+        )
+        assert_same_bits(found, wanted)
 
 
 def test_many_rows_of_half_precision(rng: np.random.Generator) -> None:

@@ -59,11 +59,17 @@ def unit(exponent: Value, finite: Value) -> Value:
     return L.bitcast(L.select(finite, bits, L.constant(_NAN, dtypes.uint32)), dtypes.float32)
 
 
+def inverse_of_unit(exponent: Value) -> Value:
+    """One divided by the unit of a group, as float32."""
+    L = exponent.lanes
+    bits = (L.constant(2 * _BIAS + _LARGEST_EXPONENT, dtypes.uint32) - exponent) << _EXPONENT_BITS
+    return L.bitcast(bits, dtypes.float32)
+
+
 def in_units(x: Value, exponent: Value, finite: Value) -> Value:
     """Terms as int32 multiples of the unit; zeros if not all terms of the group are finite."""
     L = x.lanes
-    bits = (L.constant(2 * _BIAS + _LARGEST_EXPONENT, dtypes.uint32) - exponent) << _EXPONENT_BITS
-    whole = L.rint(L.select(finite, x, 0.0) * L.bitcast(bits, dtypes.float32))
+    whole = L.rint(L.select(finite, x, 0.0) * inverse_of_unit(exponent))
     return L.truncate_to_integer(whole, dtypes.int32)
 
 

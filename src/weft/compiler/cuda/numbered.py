@@ -11,9 +11,9 @@ class NumberedCode(BlockCode):
     """Writes a kernel that loads ``count`` numbers when it begins. The first one says how many units of work there are.
     ``position`` is the number of the thread in its block, as ``i64``."""
 
-    def __init__(self, threads: int, count: int) -> None:
+    def __init__(self, threads: int, count: int, blocks: int = 1) -> None:
         self._count = count
-        super().__init__(threads)
+        super().__init__(threads, blocks)
         self.position = self.wide(self.thread)
 
     def _begin(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -20,6 +21,12 @@ _MANTISSA = 23
 _SMALL = {4: (22, 126), 8: (20, 120)}
 """For 4-bit and 8-bit floating-point codes: by how many bits a code without its sign is shifted to get the bits of a
 float32, and by which power of two this number is too small."""
+
+
+_BYTE = 8
+_EACH_BYTE = 0x01010101
+_MIDDLE = 3 * 2.0 ** (_MANTISSA - 1)
+"""A number in float32 that is at the middle of those between two powers of two, where neighbours differ by one."""
 
 
 def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
@@ -62,46 +69,33 @@ def _small_float(code: Value, bits: int) -> Value:
     return value
 
 
-_LOWEST_BIT = 8
-"""The lowest bit of the mantissa at which a code may be put. With a lower one, fewer biases can include the power of
-two."""
+def signed_bytes(word: Value, bits: int) -> list[Value]:
+    """The codes of a word, four in each result: less the middle code and times ``2**(8 - bits)``, as bytes with signs.
+    The first result has the lowest code of each byte."""
+    of_byte, signs = _BYTE // bits, sum(1 << place for place in range(bits - 1, WORD, bits))
+    highest = (0xFF << (_BYTE - bits) & 0xFF) * _EACH_BYTE
+    less = word ^ signs
+    shifted = [less << place if place else less for place in range(_BYTE - bits, -1, -bits)]
+    return [one & highest for one in shifted] if of_byte > 1 else shifted
 
 
-def bits_of_codes(bits: int) -> list[tuple[int, int]]:
-    """For each code of a word, by how many bits the word is shifted to the left, and at which bit of a mantissa the
-    code then is. Neighbouring codes have the same shift if possible."""
-    found: list[tuple[int, int]] = []
-    shift, bits_of_mantissa = 0, range(_LOWEST_BIT, _MANTISSA - bits + 1)
-    for start in range(0, WORD, bits):
-        if start + shift not in bits_of_mantissa:
-            shift = 0 if start in bits_of_mantissa else _LOWEST_BIT - start
-        found.append((shift, start + shift))
-    return found
+def rounded_sum(sums: Sequence[Value], bits: int) -> Value:
+    """The sum of products of terms with codes less the middle one, rounded once to float32. ``sums`` are those of the
+    digits of terms, from the lowest one on, with what `signed_bytes` gives; there are at most 128 products."""
+    L, power = sums[0].lanes, 2.0 ** -(_BYTE - bits)
+    low = sums[0] + (sums[1] << _BYTE)
+    high = sums[2] + (low >> 2 * _BYTE)
+    # The sum is high * 2**16 + (low & 0xFFFF), times the power. Both become numbers exactly, in mantissas.
+    whole = L.bitcast(high + _bits_of(_MIDDLE), dtypes.float32) - _MIDDLE
+    start = 2.0**_MANTISSA * power
+    rest = L.bitcast((low & 0xFFFF) | _bits_of(start), dtypes.float32) - start
+    return L.fma(whole, 2.0 ** (2 * _BYTE) * power, rest)
 
 
-def power_at(bit: int) -> float:
-    """The power of two in whose mantissa a code at ``bit`` is an integer."""
-    return float(2.0 ** (_MANTISSA - bit))
-
-
-def joined_at(word: Value, shift: int, bit: int, bits: int) -> Value:
-    """The sum of a code and `power_at` its bit, as float32, from a word that is shifted first."""
-    if shift:
-        word = word << shift if shift > 0 else word >> -shift
-    together = (word & (((1 << bits) - 1) << bit)) | ((_MANTISSA - bit + 127) << _MANTISSA)
-    return word.lanes.bitcast(together, dtypes.float32)
-
-
-def takes_in(factor: Value, offset: Value, power: float) -> Value:
-    """Whether ``offset - power * factor`` is exact in float32, so that the bias can include the power of two: the
-    rounding error of the sum is zero. (T. J. Dekker, A floating-point technique for extending the available precision,
-    1971.)"""
-    other = factor * -power
-    total = offset + other
-    part = total - offset
-    rest = (offset - (total - part)) + (other - part)
-    found: Value = rest.lanes.equal(rest, 0.0)
-    return found
+def _bits_of(number: float) -> int:
+    """The bits of a number in float32."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    return int(bits)
 
 
 def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> list[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft.compiler.codegen.lanes import Lanes
@@ -47,8 +48,8 @@ class ProductWriter(NumberedCode):
     """Writes a kernel for products whose left operand has the dtype ``x``, and whose result has the dtype
     ``result``."""
 
-    def __init__(self, coding: Coding, threads: int, x: Dtype, result: Dtype) -> None:
-        super().__init__(threads, NUMBERS)
+    def __init__(self, coding: Coding, threads: int, x: Dtype, result: Dtype, blocks: int = 1) -> None:
+        super().__init__(threads, NUMBERS, blocks)
         self.coding, self.x, self.result = coding, x, result
         self.L = Lanes(self.e, 1)
         self.element = MEMORY_TYPES[coding.dtype]
@@ -104,6 +105,14 @@ class ProductWriter(NumberedCode):
         if L.width == 1:
             return value.name
         return self.e.assign(f"extractelement {L.type_of(value.dtype)} {value.name}, i64 {number}")
+
+    def joined(self, L: Lanes, parts: Sequence[Value]) -> Value:
+        """A vector of numbers, one for each lane; the inverse of `part`."""
+        dtype, name = parts[0].dtype, "poison"
+        for number, one in enumerate(parts):
+            inserted = f"{L.type_of(dtype)} {name}, {self.L.type_of(dtype)} {one.name}, i64 {number}"
+            name = self.e.assign(f"insertelement {inserted}")
+        return Value(L, name, dtype)
 
     def remainder_of_address(self, pointer: str, multiple: int) -> str:
         """The remainder of an address modulo ``multiple``, a power of two."""
