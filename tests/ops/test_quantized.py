@@ -95,8 +95,8 @@ def wanted(x: mx.array, parts: Any, transpose: bool, form: Any) -> mx.array:
     if not (transpose and x.shape[-2] <= 8 and integer_sums.apply(to_numpy(mx.zeros((), wide)).dtype, form)):
         numbers = mx.dequantize(*parts, **{**form, "dtype": wide})
         return (x.astype(wide) @ (numbers.T if transpose else numbers)).astype(x.dtype)
-    terms, scales, biases = (np.array(part.astype(mx.float32)) for part in (x, *parts[1:]))
-    sums = integer_sums.product(terms, np.array(parts[0]), scales, biases, form["group_size"], form.get("bits", 4))
+    terms, words, scales, biases = np.array(x.astype(mx.float32)), *[to_numpy(part) for part in parts]
+    sums = integer_sums.product(terms, words, scales, biases, form["group_size"], form.get("bits", 4))
     return mx.array(sums).astype(x.dtype)
 
 

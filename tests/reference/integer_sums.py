@@ -20,9 +20,10 @@ def apply(dtype: np.dtype[Any], kind: dict[str, Any]) -> bool:
 def product(
     x: np.ndarray, words: np.ndarray, scales: np.ndarray, biases: np.ndarray, group_size: int, bits: int
 ) -> np.ndarray:
-    """``x @ w.T`` for float32 ``x``, scales and biases, with the sums of blocks of 256 terms added in order."""
+    """``x @ w.T`` for float32 ``x``, with the sums of blocks of 256 terms added in order."""
+    narrow = scales.itemsize == 2
+    scales, biases = scales.astype(np.float32), biases.astype(np.float32)
     codes = ((words[..., None] >> np.arange(0, 32, bits, dtype=np.uint32)) & ((1 << bits) - 1)).reshape(len(words), -1)
-    middle = 1 << (bits - 1)
     result = np.zeros((len(x), len(words)), np.float32)
     for row, terms in zip(result, x, strict=True):
         for start in range(0, len(terms), BLOCK):
@@ -30,11 +31,13 @@ def product(
             for first in range(start, min(start + BLOCK, len(terms)), group_size):
                 unit, numbers = in_units(terms[first : first + group_size])
                 scale, bias = scales[:, first // group_size], biases[:, first // group_size]
-                sums = (codes[:, first : first + group_size].astype(np.int64) - middle) @ numbers
                 with np.errstate(all="ignore"):
-                    total = fused(scale * unit, sums.astype(np.float32), total)
-                    at_middle = fused(scale, np.full_like(scale, middle), bias)
-                    total = fused(at_middle * unit, np.full_like(scale, numbers.sum()), total)
+                    zero = np.clip(np.nan_to_num(np.rint(-bias / scale), nan=0), 0, (1 << bits) - 1)
+                    from_zero = codes[:, first : first + group_size].astype(np.int64) - zero[:, None].astype(np.int64)
+                    total = fused(scale * unit, (from_zero @ numbers).astype(np.float32), total)
+                    code = zero.astype(np.float32)
+                    offset = fused(code, scale, bias) if narrow else code * scale + bias
+                    total = fused(offset * unit, np.full_like(scale, numbers.sum()), total)
             row += total
     return result
 

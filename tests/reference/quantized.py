@@ -26,12 +26,11 @@ def quantized_product(x: np.ndarray, *matrix: np.ndarray, transpose: bool, **kin
         index = np.clip(matrix[-1], 0, len(parts[0]) - 1)
         parts = tuple(part[index] for part in parts)
     if transpose and x.shape[-2] <= 8 and integer_sums.apply(x.dtype, kind):
-        words, scales, biases = parts[0], *[part.astype(np.float32) for part in parts[1:]]
         # A single matrix is a stack of one.
-        stacks = [part.reshape(-1, *part.shape[-2:]) for part in (x, words, scales, biases)]
+        stacks = [part.reshape(-1, *part.shape[-2:]) for part in (x, *parts)]
         sizes = kind["group_size"], kind["bits"]
         each = [integer_sums.product(a, b, c, d, *sizes) for a, b, c, d in zip(*stacks, strict=True)]
-        return np.array(each, np.float32).reshape(*x.shape[:-1], words.shape[-2])
+        return np.array(each, np.float32).reshape(*x.shape[:-1], parts[0].shape[-2])
     numbers = values(x.dtype, *parts, **kind)
     result: np.ndarray = product(x, np.swapaxes(numbers, -1, -2) if transpose else numbers)
     return result

@@ -5,12 +5,14 @@ additions, and a target may split them into parts as its instructions need it. S
 codes share a scale, become integers of 24 bits that share a power of two, the *unit*. The unit is such that the largest
 term has 23 or 22 bits after the sign; the other terms are rounded to multiples of it, half to even.
 
-With ``c`` for the middle of the codes, the sum of a group of terms ``x`` times numbers ``code * scale + bias`` is ::
+With ``c`` for the code whose number is nearest to zero, the sum of a group of terms ``x`` times numbers ``code * scale
++ bias`` is ::
 
-    scale * sum((code - c) * x) + (bias + c * scale) * sum(x)
+    scale * sum((code - c) * x) + (c * scale + bias) * sum(x)
 
-Both sums are computed exactly as integers, and rounded once. So a result is off by little more than the rounding of the
-largest term of each group.
+Both sums are computed exactly as integers, and rounded once. The number of ``c`` is zero or small, so terms that meet
+zeros of the matrix change little or nothing. A result is off by little more than the rounding of the largest term of
+each group.
 """
 
 from __future__ import annotations
@@ -71,19 +73,18 @@ def in_units(x: Value, exponent: Value, finite: Value) -> Value:
     return L.truncate_to_integer(whole, dtypes.int32)
 
 
-def middle(coding: Coding) -> int:
-    """The code that is subtracted from all codes."""
-    return 1 << (coding.bits - 1)
-
-
-def at_middle(coding: Coding, scale: Value, bias: Value) -> Value:
-    """The number that the middle code stands for."""
-    return scale.lanes.fma(scale, float(middle(coding)), bias)
+def zero_code(coding: Coding, scale: Value, bias: Value) -> Value:
+    """The code whose number is nearest to zero, as float32; 0 where there is no quotient."""
+    L = scale.lanes
+    code = L.rint(-bias / scale)
+    code = L.select(code > 0.0, code, L.constant(0.0, dtypes.float32))
+    most = float((1 << coding.bits) - 1)
+    return L.select(code < most, code, L.constant(most, dtypes.float32))
 
 
 def added(total: Value, sums: tuple[Value, Value], factors: tuple[Value, Value], unit: Value) -> Value:
     """``total`` plus the sum of a group. ``sums`` are the sum of codes times terms and the sum of terms, each rounded
-    once to float32; ``factors`` the scale and what `at_middle` gives."""
+    once to float32; ``factors`` the scale and the number of the `zero_code`, as `scaled` decodes it."""
     L = total.lanes
     for one, factor in zip(sums, factors, strict=True):
         total = L.fma(factor * unit, one, total)

@@ -14,7 +14,7 @@ from operator import or_
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
-from weft.compiler.codegen.integer_sums import exponent, in_units, is_finite, middle, size, unit
+from weft.compiler.codegen.integer_sums import exponent, in_units, is_finite, size, unit
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.quantized import Coding
@@ -24,9 +24,8 @@ from weft.primitives.quantized_formats import WORD, QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 
 HEADER = 5
-"""Words before the digits of a group: its unit, the sum of its terms as float32, and where the sums of codes times
-digits begin: the negative sum of each digit, times the middle of the codes."""
-UNIT, SUM, FIRST = 0, 1, 2
+"""Words before the digits of a group: its unit, the sum of its terms as float32, and the sum of each digit."""
+UNIT, SUM, DIGIT_SUMS = 0, 1, 2
 _TERMS = WORD
 """How many terms are split together."""
 _TERMS_PER_GRAIN = 1 << 13
@@ -36,7 +35,7 @@ _X, _DIGITS, _SIZE = 0, 2, 4
 
 
 @dataclass(frozen=True)
-class Digits:
+class TermDigits:
     """Terms are split into ``count`` digits of ``bits`` bits with signs. As many codes as a word has *fields* are
     multiplied with digits at once. The digits of 32 terms are stored in the order of words, codes of a field, digits,
     fields."""
@@ -58,22 +57,22 @@ class Digits:
         return HEADER + group_size // _TERMS * self.words
 
 
-BYTES, PAIRS = Digits(8, 8, 3), Digits(16, 12, 2)
+BYTES, PAIRS = TermDigits(8, 8, 3), TermDigits(16, 12, 2)
 
 
-def digits_of_processor() -> Digits:
+def digits_of_processor() -> TermDigits:
     """Bytes if an instruction multiplies four and adds up the products, else pairs of 16 bits: nearly all processors
     have an instruction for these."""
     features = host.current().features.split(",")
     return BYTES if "+avx512vnni" in features else PAIRS
 
 
-def scratch_bytes(digits: Digits, kind: QuantizedFormat, terms: int) -> int:
+def scratch_bytes(digits: TermDigits, kind: QuantizedFormat, terms: int) -> int:
     """How much memory the digits of this many terms take."""
     return terms // kind.group_size * digits.group_words(kind.group_size) * WORD // 8
 
 
-def step(call: RoutineCall, kind: QuantizedFormat, coding: Coding, digits: Digits) -> RoutineStep:
+def step(call: RoutineCall, kind: QuantizedFormat, coding: Coding, digits: TermDigits) -> RoutineStep:
     """The step that splits the terms of a product into scratch memory; a unit is a group."""
     x, terms = call.operands[0], prod(call.operands[0].shape)
     numbers = [x.slot, x.offset, *call.scratch, kind.group_size]
@@ -82,12 +81,12 @@ def step(call: RoutineCall, kind: QuantizedFormat, coding: Coding, digits: Digit
 
 
 @cache
-def _address(coding: Coding, digits: Digits) -> int:
+def _address(coding: Coding, digits: TermDigits) -> int:
     name = "digits_of_terms"
     return loading.load(f"{name} {coding} {digits}", lambda: generate(coding, digits, name), (name,))[name]
 
 
-def generate(coding: Coding, digits: Digits, name: str) -> str:
+def generate(coding: Coding, digits: TermDigits, name: str) -> str:
     """The LLVM IR of the step."""
     emitter, text = _DigitsWriter(coding, digits).function(name)
     return module([emitter], [text])
@@ -96,7 +95,7 @@ def generate(coding: Coding, digits: Digits, name: str) -> str:
 class _DigitsWriter(Integers):
     """Writes the step."""
 
-    def __init__(self, coding: Coding, digits: Digits) -> None:
+    def __init__(self, coding: Coding, digits: TermDigits) -> None:
         super().__init__(Emitter())
         self.coding, self.digits = coding, digits
         self.L, self.scalar = Lanes(self.e, _TERMS), Lanes(self.e, 1)
@@ -130,7 +129,7 @@ class _DigitsWriter(Integers):
         self._put(unit(shared, finite), group, UNIT)
         self._put(self.scalar.convert(total, dtypes.float32), group, SUM)
         for number, one in enumerate(sums):
-            self._put(one * -middle(self.coding), group, FIRST + number)
+            self._put(one, group, DIGIT_SUMS + number)
 
     def _sum(self, slot: str) -> Value:
         type_ = self.L.type_of(dtypes.int32)

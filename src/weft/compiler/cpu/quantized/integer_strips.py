@@ -3,20 +3,32 @@ digits of terms. `weft.compiler.codegen.integer_sums` has the formulas."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from weft import dtypes
-from weft.compiler.codegen.integer_sums import added, at_middle
+from weft.compiler.codegen.integer_sums import added, zero_code
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load
+from weft.compiler.codegen.quantized import scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.quantized.digits import BYTES, FIRST, HEADER, SUM, UNIT, Digits
+from weft.compiler.cpu.quantized.digits import BYTES, DIGIT_SUMS, HEADER, SUM, UNIT, TermDigits
 from weft.compiler.cpu.quantized.strips import QuantizedStrip, StripKernel
 from weft.dtypes import Dtype
+
+
+class _Group(NamedTuple):
+    """What a vector of rows of the matrix has for a group: the scale, the code of zero, and the number of that code."""
+
+    scale: Value
+    zero: Value
+    offset: Value
 
 
 class IntegerStripKernel(StripKernel):
     """Writes the function. ``%x`` has the digits of terms, row by row."""
 
-    def __init__(self, strip: QuantizedStrip, digits: Digits) -> None:
+    def __init__(self, strip: QuantizedStrip, digits: TermDigits) -> None:
         super().__init__(strip)
         self.digits = digits
         self.scalar = Lanes(self.e, 1)
@@ -32,8 +44,8 @@ class IntegerStripKernel(StripKernel):
         with self.e.loop("0", self.e.assign(f"lshr i64 {depth}, %shift")) as group:
             distance = self.multiply(self.add(before, group), length)
             lines = [self.moved(line, distance, "i32") for line in self.lines]
-            for (row, _, digit), slot in self.parts.items():
-                self.e.store(self.integers, self.L.splat(self._word(lines[row], FIRST + digit)).name, slot)
+            matrix = [self._group_of_matrix(self.add(kept, group), v) for v in range(self.strip.vectors)]
+            self._begin(lines, matrix)
             inside = self.multiply(group, size)
             with self.e.loop("0", size, coding.terms) as part:
                 index = self.add(inside, part)
@@ -42,9 +54,21 @@ class IntegerStripKernel(StripKernel):
                 if self.ahead is None:
                     self.decoder.prefetch_next(self.rows, self.add(term, index))
                 self._multiply(word, [self.moved(line, behind, "i32") for line in lines])
-            self._add(lines, self.add(kept, group))
+            self._add(lines, matrix)
 
-    def _multiply(self, first: str, lines: list[str]) -> None:
+    def _group_of_matrix(self, group: str, vector: int) -> _Group:
+        scale, bias = self.decoder.scale_at(group, vector), self.decoder.bias_at(group, vector)
+        code = zero_code(self.coding, scale, bias)
+        return _Group(scale, code, scaled(self.coding, code, scale, bias))
+
+    def _begin(self, lines: Sequence[str], matrix: Sequence[_Group]) -> None:
+        """Set the sums of a group to what the zero codes subtract."""
+        codes = [self.L.truncate_to_integer(group.zero, dtypes.int32) for group in matrix]
+        for (row, vector, digit), slot in self.parts.items():
+            total = self.L.splat(-self._word(lines[row], DIGIT_SUMS + digit))
+            self.e.store(self.integers, (total * codes[vector]).name, slot)
+
+    def _multiply(self, first: str, lines: Sequence[str]) -> None:
         """Add the products of 32 terms, whose codes are in the words from ``first`` on."""
         coding, digits = self.coding, self.digits
         steps, mask = digits.field // coding.bits, (1 << coding.bits) - 1
@@ -93,12 +117,11 @@ class IntegerStripKernel(StripKernel):
         text = f"shufflevector {type_} {x.name}, {type_} poison, <{self.L.width} x i32> <{mask}>"
         return Value(self.L, self.e.assign(text), dtypes.int32)
 
-    def _add(self, lines: list[str], group: str) -> None:
+    def _add(self, lines: Sequence[str], matrix: Sequence[_Group]) -> None:
         """Add the sums of a group to those of the block."""
-        L, coding = self.L, self.coding
-        for vector in range(self.strip.vectors):
-            scale, bias = self.decoder.scale_at(group, vector), self.decoder.bias_at(group, vector)
-            factors = scale, at_middle(coding, scale, bias)
+        L = self.L
+        for vector, found in enumerate(matrix):
+            factors = found.scale, found.offset
             for row, line in enumerate(lines):
                 unit, total = (L.splat(self._word(line, word, dtypes.float32)) for word in (UNIT, SUM))
                 slot = self.sums[row, vector]

@@ -13,7 +13,7 @@ from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.across import Across, WeightRows
 from weft.compiler.cpu.quantized.across_ahead import AcrossAhead
 from weft.compiler.cpu.quantized.codes import VectorCoding
-from weft.compiler.cpu.quantized.digits import Digits
+from weft.compiler.cpu.quantized.digits import TermDigits
 from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
@@ -32,7 +32,7 @@ class QuantizedStrip:
     rows: int
     vectors: int
     ahead: bool
-    digits: Digits | None = None
+    digits: TermDigits | None = None
 
     @property
     def columns(self) -> int:

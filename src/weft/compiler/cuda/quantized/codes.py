@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -22,11 +21,8 @@ _SMALL = {4: (22, 126), 8: (20, 120)}
 """For 4-bit and 8-bit floating-point codes: by how many bits a code without its sign is shifted to get the bits of a
 float32, and by which power of two this number is too small."""
 
-
 _BYTE = 8
 _EACH_BYTE = 0x01010101
-_MIDDLE = 3 * 2.0 ** (_MANTISSA - 1)
-"""A number in float32 that is at the middle of those between two powers of two, where neighbours differ by one."""
 
 
 def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
@@ -79,23 +75,16 @@ def signed_bytes(word: Value, bits: int) -> list[Value]:
     return [one & highest for one in shifted] if of_byte > 1 else shifted
 
 
-def rounded_sum(sums: Sequence[Value], bits: int) -> Value:
-    """The sum of products of terms with codes less the middle one, rounded once to float32. ``sums`` are those of the
-    digits of terms, from the lowest one on, with what `signed_bytes` gives; there are at most 128 products."""
-    L, power = sums[0].lanes, 2.0 ** -(_BYTE - bits)
+def rounded_sum(sums: Sequence[Value], bits: int, zero: Value, total: Value) -> Value:
+    """The sum of products of terms with codes less the code ``zero``, rounded once to float32. ``sums`` are those of
+    the digits of terms, from the lowest one on, with what `signed_bytes` gives; ``total`` is the sum of the terms."""
+    L = total.lanes
     low = sums[0] + (sums[1] << _BYTE)
     high = sums[2] + (low >> 2 * _BYTE)
-    # The sum is high * 2**16 + (low & 0xFFFF), times the power. Both become numbers exactly, in mantissas.
-    whole = L.bitcast(high + _bits_of(_MIDDLE), dtypes.float32) - _MIDDLE
-    start = 2.0**_MANTISSA * power
-    rest = L.bitcast((low & 0xFFFF) | _bits_of(start), dtypes.float32) - start
-    return L.fma(whole, 2.0 ** (2 * _BYTE) * power, rest)
-
-
-def _bits_of(number: float) -> int:
-    """The bits of a number in float32."""
-    (bits,) = struct.unpack("<I", struct.pack("<f", number))
-    return int(bits)
+    wide = [L.convert(one, dtypes.int64) for one in (high, low & 0xFFFF, total, (1 << (bits - 1)) - zero)]
+    less_middle = ((wide[0] << 2 * _BYTE) + wide[1]) >> (_BYTE - bits)
+    found: Value = L.convert(less_middle + wide[2] * wide[3], dtypes.float32)
+    return found
 
 
 def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> list[Value]:

@@ -92,8 +92,10 @@ class QuantizedWarpStrip:
 
     @property
     def areas(self) -> tuple[int, int, int]:
-        """Bytes of shared memory for each warp: for words, for scales and biases, for terms of the left operand."""
-        scales = WARP * self.groups * (1 + self.coding.affine) * self.coding.dtype.size
+        """Bytes of shared memory for each warp: for words, for scales and what comes with them, for terms of the left
+        operand."""
+        factors = 3 if self.coding.adds_integers else 1 + self.coding.affine
+        scales = WARP * self.groups * factors * self.coding.dtype.size
         return WARP * self.chain_words * WORD // 8, scales, self.lines * self.line_bytes
 
     @property

@@ -16,6 +16,7 @@ from weft import dtypes
 from weft.compiler.codegen import integer_sums
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.quantized import scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.quantized.codes import rounded_sum, signed_bytes
 from weft.compiler.cuda.quantized.strip_code import StripWriter, Terms
@@ -49,7 +50,8 @@ class SumsOfIntegers(StripWriter):
 
     def factors(self, values: Sequence[Value]) -> Sequence[Value]:
         scale, bias = values
-        return scale, integer_sums.at_middle(self.coding, scale, bias)
+        zero = integer_sums.zero_code(self.coding, scale, bias)
+        return scale, scaled(self.coding, zero, scale, bias), zero
 
     def put_terms(self, found: Sequence[list[Value]], places: Sequence[Terms]) -> None:
         """Store the digits of terms, and the unit and sum of each group."""
@@ -68,7 +70,7 @@ class SumsOfIntegers(StripWriter):
             with self.e.when(exists):
                 line = self.moved(self.terms, self.wide(self.word("mul", place.line, self.strip.line_bytes)))
                 self._put_digits(terms, self.moved(line, self.wide(self.word("mul", place.inside, DIGITS))))
-                self._put_unit((unit, self.L.convert(total, dtypes.float32)), line, place.inside)
+                self._put_unit((unit, self.L.bitcast(total, dtypes.float32)), line, place.inside)
 
     def _of_groups(self, values: Sequence[Value], merge: Callable[[Value, Value], Value]) -> Sequence[Value]:
         """Values of threads merged with those of all threads that have terms of the same group. Values do not wait for
@@ -131,12 +133,17 @@ class SumsOfIntegers(StripWriter):
             sums = self._sums(found, self.rows_of(self.moved(terms, self.multiply(group, size * DIGITS))))
             units = self.rows_of(self.moved(terms, self.add(self.multiply(group, _PAIR_BYTES), strip.units_at)))
             factors = self.factor(group), self.factor(group, 1)
+            zero = self.L.truncate_to_integer(self.factor(group, 2), dtypes.int32)
             for total, of_digits, place in zip(self.totals, sums, units, strict=True):
                 both = load(pair, dtypes.float32, Location(place, "0", False, _PAIR_BYTES), None)
-                unit, of_terms = (Value(self.L, self.part(pair, both, n), dtypes.float32) for n in (0, 1))
+                unit, bits = (Value(self.L, self.part(pair, both, n), dtypes.float32) for n in (0, 1))
+                of_terms = self.L.bitcast(bits, dtypes.int32)
                 before = Value(self.L, self.e.load(self.element, total), dtypes.float32)
-                of_codes = rounded_sum(of_digits, self.coding.bits)
-                after = integer_sums.added(before, (of_codes, of_terms), factors, unit)
+                both_sums = (
+                    rounded_sum(of_digits, self.coding.bits, zero, of_terms),
+                    self.L.convert(of_terms, dtypes.float32),
+                )
+                after = integer_sums.added(before, both_sums, factors, unit)
                 self.e.store(self.element, after.name, total)
 
     def _sums(self, words: Sequence[Value], lines: Sequence[str]) -> list[list[Value]]:
