@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -23,6 +24,8 @@ float32, and by which power of two this number is too small."""
 
 _BYTE = 8
 _EACH_BYTE = 0x01010101
+_MIDDLE = 3 * 2.0 ** (_MANTISSA - 1)
+"""A number in float32 that is at the middle of those between two powers of two, where neighbours differ by one."""
 
 
 def coding_of(kind: QuantizedFormat, scales: Dtype, dtype: Dtype) -> Coding:
@@ -75,16 +78,35 @@ def signed_bytes(word: Value, bits: int) -> list[Value]:
     return [one & highest for one in shifted] if of_byte > 1 else shifted
 
 
-def rounded_sum(sums: Sequence[Value], bits: int, zero: Value, total: Value) -> Value:
-    """The sum of products of terms with codes less the code ``zero``, rounded once to float32. ``sums`` are those of
-    the digits of terms, from the lowest one on, with what `signed_bytes` gives; ``total`` is the sum of the terms."""
-    L = total.lanes
-    low = sums[0] + (sums[1] << _BYTE)
-    high = sums[2] + (low >> 2 * _BYTE)
-    wide = [L.convert(one, dtypes.int64) for one in (high, low & 0xFFFF, total, (1 << (bits - 1)) - zero)]
-    less_middle = ((wide[0] << 2 * _BYTE) + wide[1]) >> (_BYTE - bits)
-    found: Value = L.convert(less_middle + wide[2] * wide[3], dtypes.float32)
-    return found
+def offset_of(zero: Value, bits: int) -> Value:
+    """The middle code less the code ``zero``, which is a float32, times ``2**(8 - bits)``, as int32."""
+    less = float(1 << (bits - 1)) - zero
+    return zero.lanes.truncate_to_integer(less * float(1 << (_BYTE - bits)), dtypes.int32)
+
+
+def halves(total: Value) -> tuple[Value, Value]:
+    """An int32 in two: multiples of ``2**16``, and the rest, which has no sign."""
+    return total >> 2 * _BYTE, total & 0xFFFF
+
+
+def rounded_sum(sums: Sequence[Value], total: tuple[Value, Value], offset: Value, bits: int) -> Value:
+    """The sum of products of terms with codes less a code, rounded once to float32. ``sums`` are those of the digits of
+    terms, from the lowest one on, with what `signed_bytes` gives; ``total`` has the `halves` of the sum of terms;
+    ``offset`` is what `offset_of` gives. There are at most 128 products."""
+    L, power = offset.lanes, 2.0 ** -(_BYTE - bits)
+    low = sums[0] + (sums[1] << _BYTE) + offset * total[1]
+    above, rest = halves(low)
+    high = sums[2] + offset * total[0] + above
+    # The sum is high * 2**16 + rest, times the power. Both become numbers exactly, in mantissas: high has 23 bits.
+    whole = L.bitcast(high + _bits_of(_MIDDLE), dtypes.float32) - _MIDDLE
+    start = 2.0**_MANTISSA * power
+    return L.fma(whole, 2.0 ** (2 * _BYTE) * power, L.bitcast(rest | _bits_of(start), dtypes.float32) - start)
+
+
+def _bits_of(number: float) -> int:
+    """The bits of a number in float32."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", number))
+    return int(bits)
 
 
 def words_from(w: Integers, words: str, start: str, bits: int, last: str) -> list[Value]:

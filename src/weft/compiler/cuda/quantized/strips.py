@@ -27,6 +27,8 @@ QUAD = 4
 """How many words are read at once."""
 DIGITS = 3
 """How many bytes a term has that is an integer."""
+UNIT_BYTES = 16
+"""Bytes of the unit and the sum of a group of integers."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class QuantizedWarpStrip:
         multiple of the widest access."""
         if not self.coding.adds_integers:
             return DEPTH * self.coding.dtype.size + WIDEST_ACCESS
-        size = self.units_at + 2 * self.groups * self.coding.dtype.size
+        size = self.units_at + self.groups * UNIT_BYTES
         return (size // WIDEST_ACCESS | 1) * WIDEST_ACCESS
 
     @property

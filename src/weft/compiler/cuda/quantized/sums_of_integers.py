@@ -18,9 +18,9 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import scaled
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.quantized.codes import rounded_sum, signed_bytes
+from weft.compiler.cuda.quantized.codes import halves, offset_of, rounded_sum, signed_bytes
 from weft.compiler.cuda.quantized.strip_code import StripWriter, Terms
-from weft.compiler.cuda.quantized.strips import DIGITS, QuantizedWarpStrip
+from weft.compiler.cuda.quantized.strips import DIGITS, UNIT_BYTES, QuantizedWarpStrip
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.primitives.quantized_formats import WORD
 
@@ -31,8 +31,6 @@ _LEAST_TOGETHER = 8
 _WARPS = 16
 """How many warps the registers of a multiprocessor are enough for."""
 _WORDS_TOGETHER = WIDEST_ACCESS // _BYTES
-_PAIR_BYTES = 8
-"""Bytes of the unit and the sum of a group."""
 _PAIRS, _LOWER, _UPPER, _THIRD = 0x5140, 0x5410, 0x7632, 0x0062
 """Which bytes of two words a permutation takes: the two lower ones of each in turns, the lower or upper halves, the
 third ones."""
@@ -46,12 +44,14 @@ class SumsOfIntegers(StripWriter):
         self.of_byte = WORD // _BYTES // strip.coding.bits
         """How many codes a byte holds."""
         self.word_terms = _BYTES * self.of_byte
+        self.four = Lanes(self.e, _WORDS_TOGETHER)
         self.threads_of_group = strip.group_size // self.together
 
     def factors(self, values: Sequence[Value]) -> Sequence[Value]:
         scale, bias = values
         zero = integer_sums.zero_code(self.coding, scale, bias)
-        return scale, scaled(self.coding, zero, scale, bias), zero
+        offset = self.L.bitcast(offset_of(zero, self.coding.bits), dtypes.float32)
+        return scale, scaled(self.coding, zero, scale, bias), offset
 
     def put_terms(self, found: Sequence[list[Value]], places: Sequence[Terms]) -> None:
         """Store the digits of terms, and the unit and sum of each group."""
@@ -70,7 +70,7 @@ class SumsOfIntegers(StripWriter):
             with self.e.when(exists):
                 line = self.moved(self.terms, self.wide(self.word("mul", place.line, self.strip.line_bytes)))
                 self._put_digits(terms, self.moved(line, self.wide(self.word("mul", place.inside, DIGITS))))
-                self._put_unit((unit, self.L.bitcast(total, dtypes.float32)), line, place.inside)
+                self._put_unit(unit, total, line, place.inside)
 
     def _of_groups(self, values: Sequence[Value], merge: Callable[[Value, Value], Value]) -> Sequence[Value]:
         """Values of threads merged with those of all threads that have terms of the same group. Values do not wait for
@@ -116,39 +116,42 @@ class SumsOfIntegers(StripWriter):
         arguments = [("i32", left.name), ("i32", right.name), ("i32", str(selector))]
         return Value(self.L, self.e.call("llvm.nvvm.prmt", "i32", arguments), dtypes.uint32)
 
-    def _put_unit(self, unit_and_sum: Sequence[Value], line: str, inside: str) -> None:
-        """Let one thread store the unit and the sum of a group."""
+    def _put_unit(self, unit: Value, total: Value, line: str, inside: str) -> None:
+        """Let one thread store the unit and the sum of a group: the sum rounded, and its halves."""
         number = self.word("and", self.lane, self.threads_of_group - 1)
         with self.e.when(self.word("icmp eq", number, 0)):
-            pair, group = Lanes(self.e, 2), self.wide(self.word("udiv", inside, self.strip.group_size))
-            units = self.moved(line, self.strip.units_at)
-            location = Location(units, self.multiply(group, 2), False, _PAIR_BYTES)
-            store(pair, self.joined(pair, unit_and_sum), dtypes.float32, location, None)
+            group = self.wide(self.word("udiv", inside, self.strip.group_size))
+            units = self.moved(line, self.add(self.multiply(group, UNIT_BYTES), self.strip.units_at))
+            whole = [unit, self.L.convert(total, dtypes.float32), *halves(total)]
+            words = self.joined(self.four, [self.L.bitcast(one, dtypes.uint32) for one in whole])
+            store(self.four, words, dtypes.uint32, Location(units, "0", False, UNIT_BYTES), None)
 
     def add_up(self, words: str, terms: str, count: str) -> None:
-        strip, size, pair = self.strip, self.strip.group_size, Lanes(self.e, 2)
+        strip, size = self.strip, self.strip.group_size
         group_words = size * self.coding.bits // WORD
         with self.e.loop("0", self.divide(count, size)) as group:
             found = self.words_at(self.moved(words, self.multiply(group, group_words), "i32"), group_words)
             sums = self._sums(found, self.rows_of(self.moved(terms, self.multiply(group, size * DIGITS))))
-            units = self.rows_of(self.moved(terms, self.add(self.multiply(group, _PAIR_BYTES), strip.units_at)))
-            factors = self.factor(group), self.factor(group, 1)
-            zero = self.L.truncate_to_integer(self.factor(group, 2), dtypes.int32)
+            units = self.rows_of(self.moved(terms, self.add(self.multiply(group, UNIT_BYTES), strip.units_at)))
+            factors, offset = (self.factor(group), self.factor(group, 1)), self.factor(group, 2)
+            offset = self.L.bitcast(offset, dtypes.int32)
             for total, of_digits, place in zip(self.totals, sums, units, strict=True):
-                both = load(pair, dtypes.float32, Location(place, "0", False, _PAIR_BYTES), None)
-                unit, bits = (Value(self.L, self.part(pair, both, n), dtypes.float32) for n in (0, 1))
-                of_terms = self.L.bitcast(bits, dtypes.int32)
+                unit, rounded, high, low = self._unit(place)
                 before = Value(self.L, self.e.load(self.element, total), dtypes.float32)
-                both_sums = (
-                    rounded_sum(of_digits, self.coding.bits, zero, of_terms),
-                    self.L.convert(of_terms, dtypes.float32),
-                )
-                after = integer_sums.added(before, both_sums, factors, unit)
+                of_codes = rounded_sum(of_digits, (high, low), offset, self.coding.bits)
+                after = integer_sums.added(before, (of_codes, rounded), factors, unit)
                 self.e.store(self.element, after.name, total)
+
+    def _unit(self, place: str) -> list[Value]:
+        """What `_put_unit` stored."""
+        words = load(self.four, dtypes.uint32, Location(place, "0", False, UNIT_BYTES), None)
+        kinds = (dtypes.float32, dtypes.float32, dtypes.int32, dtypes.int32)
+        parts = [Value(self.L, self.part(self.four, words, number), dtypes.uint32) for number in range(len(kinds))]
+        return [self.L.bitcast(part, kind) for part, kind in zip(parts, kinds, strict=True)]
 
     def _sums(self, words: Sequence[Value], lines: Sequence[str]) -> list[list[Value]]:
         """For each row, the sums of the codes in some words times each digit of its terms."""
-        some, zero = Lanes(self.e, _WORDS_TOGETHER), self.L.constant(0, dtypes.int32)
+        zero = self.L.constant(0, dtypes.int32)
         sums, loaded = [[zero] * DIGITS for _ in lines], [zero] * len(lines)
         codes = (four for word in words for four in signed_bytes(word, self.coding.bits))
         for position, four in enumerate(codes):
@@ -157,8 +160,8 @@ class SumsOfIntegers(StripWriter):
                 for row, line in enumerate(lines):
                     if part == 0:
                         location = Location(line, str(index * _WORDS_TOGETHER), False, WIDEST_ACCESS)
-                        loaded[row] = load(some, dtypes.uint32, location, None)
-                    sums[row][digit] = self._dot(four, self.part(some, loaded[row], part), digit, sums[row][digit])
+                        loaded[row] = load(self.four, dtypes.uint32, location, None)
+                    sums[row][digit] = self._dot(four, self.part(self.four, loaded[row], part), digit, sums[row][digit])
         return sums
 
     def _dot(self, codes: Value, digits: str, digit: int, total: Value) -> Value:
