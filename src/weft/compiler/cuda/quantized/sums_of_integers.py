@@ -20,7 +20,7 @@ from weft.compiler.codegen.quantized import scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.quantized.codes import halves, offset_of, rounded_sum, signed_bytes
 from weft.compiler.cuda.quantized.strip_code import StripWriter, Terms
-from weft.compiler.cuda.quantized.strips import DIGITS, UNIT_BYTES, QuantizedWarpStrip
+from weft.compiler.cuda.quantized.strips import DIGITS, SHARED_BYTES, UNIT_BYTES, QuantizedWarpStrip
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.primitives.quantized_formats import WORD
 
@@ -29,7 +29,8 @@ _BYTES = 4
 _LEAST_TOGETHER = 8
 """The least number of terms that a thread hands on: as many of half precision are read at once."""
 _WARPS = 16
-"""How many warps the registers of a multiprocessor are enough for."""
+"""For how many warps the registers of a multiprocessor are enough, if its shared memory is."""
+_MULTIPROCESSOR_BYTES = 2 * SHARED_BYTES
 _WORDS_TOGETHER = WIDEST_ACCESS // _BYTES
 _PAIRS, _LOWER, _UPPER, _THIRD = 0x5140, 0x5410, 0x7632, 0x0062
 """Which bytes of two words a permutation takes: the two lower ones of each in turns, the lower or upper halves, the
@@ -40,7 +41,8 @@ class SumsOfIntegers(StripWriter):
     """Writes a kernel that makes integers of the terms, and adds their products with the codes."""
 
     def __init__(self, strip: QuantizedWarpStrip) -> None:
-        super().__init__(strip, max(_LEAST_TOGETHER, WORD // strip.coding.bits), max(1, _WARPS // strip.warps))
+        blocks = max(1, min(_WARPS // strip.warps, _MULTIPROCESSOR_BYTES // strip.shared))
+        super().__init__(strip, max(_LEAST_TOGETHER, WORD // strip.coding.bits), blocks)
         self.of_byte = WORD // _BYTES // strip.coding.bits
         """How many codes a byte holds."""
         self.word_terms = _BYTES * self.of_byte
