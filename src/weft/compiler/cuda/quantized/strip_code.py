@@ -36,7 +36,7 @@ Slot = tuple[Lanes, str]
 _LINE_BITS = DEPTH.bit_length() - 1
 
 
-class Terms(NamedTuple):
+class TermsInLine(NamedTuple):
     """Neighbouring terms of the left operand that a thread hands on: the index of the first one in the operand, the
     line, and the position in this line. The line may be one more than there are, if `StripWriter.lines_may_lack`."""
 
@@ -67,7 +67,7 @@ class StripWriter(ProductWriter):
         self.blocks = self.divide(self.add(self.number(INNER), DEPTH - 1), DEPTH)
 
     @abstractmethod
-    def put_terms(self, found: Sequence[list[Value]], places: Sequence[Terms]) -> None:
+    def put_terms(self, found: Sequence[list[Value]], places: Sequence[TermsInLine]) -> None:
         """Store terms to shared memory."""
 
     @abstractmethod
@@ -161,7 +161,7 @@ class StripWriter(ProductWriter):
         """Whether the threads of a warp hand on several lines at once, and more than there are."""
         return self.strip.lines * DEPTH % (WARP * self.together) != 0
 
-    def _terms(self, begin: str, start: int | str) -> Terms:
+    def _terms(self, begin: str, start: int | str) -> TermsInLine:
         """The terms that this thread hands on, if the first thread of its warp hands on those at ``start`` of the lines
         of the warp."""
         strip, count = self.strip, self.together
@@ -178,12 +178,12 @@ class StripWriter(ProductWriter):
         inner = self.narrow(self.number(INNER))
         along = self.word("add", self.word("shl", block, _LINE_BITS), inside)
         along = self._least(along, self.word("sub", inner, count))
-        return Terms(self.word("add", self.word("mul", inner, row), along), line, inside)
+        return TermsInLine(self.word("add", self.word("mul", inner, row), along), line, inside)
 
     def _least(self, left: str, right: str) -> str:
         return self.chosen(self.word("icmp slt", left, right), left, right)
 
-    def _read_terms(self, x: str, place: Terms, access: int) -> list[Value]:
+    def _read_terms(self, x: str, place: TermsInLine, access: int) -> list[Value]:
         """Terms of the left operand, of which ``access`` are read at once."""
         some, source, found = Lanes(self.e, access), self.wide(place.source), []
         for first in range(0, self.together, access):

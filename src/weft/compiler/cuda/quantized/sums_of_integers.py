@@ -19,7 +19,7 @@ from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.quantized.codes import halves, offset_of, rounded_sum, signed_bytes
-from weft.compiler.cuda.quantized.strip_code import StripWriter, Terms
+from weft.compiler.cuda.quantized.strip_code import StripWriter, TermsInLine
 from weft.compiler.cuda.quantized.strips import DIGITS, SHARED_BYTES, UNIT_BYTES, QuantizedWarpStrip
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.primitives.quantized_formats import WORD
@@ -55,7 +55,7 @@ class SumsOfIntegers(StripWriter):
         offset = self.L.bitcast(offset_of(zero, self.coding.bits), dtypes.float32)
         return scale, scaled(self.coding, zero, scale, bias), offset
 
-    def put_terms(self, found: Sequence[list[Value]], places: Sequence[Terms]) -> None:
+    def put_terms(self, found: Sequence[list[Value]], places: Sequence[TermsInLine]) -> None:
         """Store the digits of terms, and the unit and sum of each group."""
         largest = self._of_groups(
             [reduce(self.L.maximum, [integer_sums.size(x) for x in terms]) for terms in found], self.L.maximum

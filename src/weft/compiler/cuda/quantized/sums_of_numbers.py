@@ -9,7 +9,7 @@ from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.quantized import scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.quantized.codes import number_at
-from weft.compiler.cuda.quantized.strip_code import StripWriter, Terms
+from weft.compiler.cuda.quantized.strip_code import StripWriter, TermsInLine
 from weft.compiler.cuda.quantized.strips import QuantizedWarpStrip
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 
@@ -21,7 +21,7 @@ class SumsOfNumbers(StripWriter):
         super().__init__(strip, WIDEST_ACCESS // strip.coding.dtype.size)
         self.quad = Lanes(self.e, self.together)
 
-    def put_terms(self, found: Sequence[list[Value]], places: Sequence[Terms]) -> None:
+    def put_terms(self, found: Sequence[list[Value]], places: Sequence[TermsInLine]) -> None:
         for terms, (_, line, inside) in zip(found, places, strict=True):
             start = self.moved(self.terms, self.wide(self.word("mul", line, self.strip.line_bytes)))
             value = self.joined(self.quad, terms)
