@@ -6,6 +6,10 @@
 If a row is parted at one of its elements, the groups are the smaller, equal and larger ones. The steps of sorting have
 selected that element before: they wrote one element of each sorted row. In rows of booleans, the first group is what is
 true, the last one what is false.
+
+Parted rows of a single block are not counted: ``part`` writes smaller elements from the beginning of the row, and
+larger ones from the position after that of the selected element. Usually no other element equals the selected one, and
+all of these are in place then; otherwise the larger ones are moved towards the end.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from weft.primitives.sort_cuts import PARTED_BLOCK
 # The positions of the numbers of a step: slot and offset of input, result, counts and, if any, selected elements, and
 # those below.
 SOURCE, TARGET, COUNTS, SELECTED = 0, 2, 4, 8
-EXTENT, BLOCKS = 6, 7
+EXTENT, BLOCKS, KTH = 6, 7, 10
 # The positions of the counts in the record of a block.
 FIRST, SECOND, RECORD = 0, 1, 2
 
@@ -36,6 +40,18 @@ FIRST, SECOND, RECORD = 0, 1, 2
 def parted(form: Form) -> list[int]:
     """The steps ``count`` and ``write`` for rows that are parted at selected elements."""
     return _addresses(_PartedBlock, form, f"parted_{form.name}")
+
+
+@cache
+def parted_whole(form: Form) -> list[int]:
+    """The step ``part`` for rows of one block."""
+    name = f"part_{form.name}"
+
+    def generate() -> str:
+        functions = [_part(form, name), *([] if _repeats(form) else [_write_equal(form)])]
+        return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+    return [loading.load(name, generate, (name,))[name]]
 
 
 @cache
@@ -77,7 +93,7 @@ class _RowBlock:
     selected: Value
     """The element that separates the groups."""
     repeats = False
-    """Whether all elements of the second group are the selected one."""
+    """Whether all elements of the second group have the bits of the selected one."""
 
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         """Which elements are in the first group, and which in the second one."""
@@ -88,17 +104,31 @@ class _PartedBlock(_RowBlock):
     def __init__(self, form: Form, code: Code, unit: str) -> None:
         super().__init__(form, code, unit)
         self.selected = read(code.scalar, form.key, code.memory(SELECTED), self.row)
-        self.repeats = not (form.indices or form.dtype.is_floating or form.dtype.is_complex)
+        self.repeats = _repeats(form)
 
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
-        key = keys.equal(L, raw, self.form.dtype)
-        selected = L.splat(keys.equal(self.code.scalar, self.selected, self.form.dtype))
+        key, selected = _compared(self.form, L, raw, self.selected)
         return key < selected, L.equal(key, selected)
+
+    def sides(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
+        """Which elements are smaller than the selected one, and which are larger."""
+        key, selected = _compared(self.form, L, raw, self.selected)
+        return key < selected, key > selected
 
 
 class _MarkedBlock(_RowBlock):
     def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
         return L.not_equal(raw, 0), L.constant(0, dtypes.bool_)
+
+
+def _repeats(form: Form) -> bool:
+    """Whether results for equal elements have equal bits."""
+    return not (form.indices or form.dtype.is_floating or form.dtype.is_complex)
+
+
+def _compared(form: Form, L: Lanes, raw: Value, selected: Value) -> tuple[Value, Value]:
+    """The keys of elements, and that of the selected one in each lane."""
+    return keys.equal(L, raw, form.dtype), L.splat(keys.equal(selected.lanes, selected, form.dtype))
 
 
 def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
@@ -162,12 +192,11 @@ def _find_starts(block: _RowBlock, ends: list[str]) -> None:
     code.keep(code.add(code.add(first, second), last_before), ends[2])
 
 
-def _result(block: _RowBlock, L: Lanes, raw: Value, start: str) -> Value:
-    """The results for elements: the elements or their indices."""
-    if not block.form.indices:
+def _result(form: Form, code: Code, L: Lanes, raw: Value, index: str) -> Value:
+    """The results for elements from ``index`` of a row on: the elements or their indices."""
+    if not form.indices:
         return raw
-    index = block.code.counting(L, block.code.add(block.first, start))
-    return L.convert(Value(L, index.name, dtypes.uint64), dtypes.uint32)
+    return L.convert(Value(L, code.counting(L, index).name, dtypes.uint64), dtypes.uint32)
 
 
 def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
@@ -177,34 +206,47 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     counts.append(code.subtract(code.subtract(block.count, counts[0]), counts[1]))
     stops = [code.add(code.integer(end), count) for end, count in zip(ends, counts, strict=True)]
 
-    def put(result: Value, lanes: Value, group: int) -> None:
-        """Store the lanes of a group. A whole vector takes less time to store than some of its lanes, so it is stored
-        where it fits: elements after the group's end so far are overwritten later."""
-        index, found = code.integer(ends[group]), lane_count(code, v.L, lanes)
-        moved = v.together(result, lanes)
-        fits = code.compare("sle", code.add(index, v.width), stops[group])
-        with e.when(fits):
-            v.store(moved, block.target, index)
-        with e.when(code.negated(fits)):
-            v.store(moved, block.target, index, str(v.below(found).name))
-        code.keep(code.add(index, found), ends[group])
-
     def write_vector(start: str, inside: Value | None) -> None:
         raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
-        result = _result(block, v.L, raw, start)
+        result = _result(form, code, v.L, raw, code.add(block.first, start))
         first, second = block.groups(v.L, raw)
         groups = [group if inside is None else group & inside for group in (first, second, ~(first | second))]
-        put(result, groups[0], 0)
-        put(result, groups[2], 2)
+        _put(v, result, groups[0], block.target, ends[0], stops[0])
+        _put(v, result, groups[2], block.target, ends[2], stops[2])
         if not block.repeats:
             with e.when(v.L.any_lane(groups[1])):  # in most vectors there are none
-                put(result, groups[1], 1)
+                _put(v, result, groups[1], block.target, ends[1], stops[1])
 
     v.each(block.count, write_vector)
     if block.repeats:
-        with e.loop(code.integer(ends[1]), stops[1], v.width) as index:
-            value = v.L.splat(block.selected)
-            v.store(value, block.target, index, str(v.below(code.subtract(stops[1], index)).name))
+        _repeat(block, code.integer(ends[1]), stops[1])
+
+
+def _put(v: Vectors, result: Value, lanes: Value, target: str, end: str, stop: str) -> None:
+    """Store the lanes of a group, if there are any, and move its ``end``.
+
+    A whole vector takes less time to store than some of its lanes, so it is stored where it fits before ``stop``:
+    elements after the group's end so far are overwritten later.
+    """
+    code, e = v.code, v.e
+    index, found = code.integer(end), lane_count(code, v.L, lanes)
+    fits = code.compare("sle", code.add(index, v.width), stop)
+    with e.when(fits):
+        v.store(v.together(result, lanes), target, index)
+    with e.when(e.assign(f"and i1 {code.negated(fits)}, {code.compare('ne', found, 0)}")):
+        v.store(v.together(result, lanes), target, index, str(v.below(found).name))
+    code.keep(code.add(index, found), end)
+
+
+def _repeat(block: _RowBlock, first: str, stop: str) -> None:
+    """Write the selected element to the positions from ``first`` up to, but without, ``stop``."""
+    code = block.code
+    target = code.moved(block.target, code.multiply(first, block.form.result.size))
+
+    def repeat(L: Lanes, start: str, mask: str | None) -> None:
+        write(L, L.splat(block.selected), target, start, mask)
+
+    rows.vectors(code, code.subtract(stop, first), repeat)
 
 
 def _write_each(block: _RowBlock, ends: list[str]) -> None:
@@ -212,9 +254,109 @@ def _write_each(block: _RowBlock, ends: list[str]) -> None:
     with e.loop("0", block.count) as start:
         raw = read(L, block.form.key, block.source, start)
         first, second = block.groups(L, raw)
-        chosen = ends[2]
-        for group, end in ((second, ends[1]), (first, ends[0])):
-            chosen = e.assign(f"select i1 {group.name}, ptr {end}, ptr {chosen}")
-        index = code.integer(chosen)
-        write(L, _result(block, L, raw, start), block.target, index)
-        code.keep(code.add(index, 1), chosen)
+        indices = [code.integer(end) for end in ends]
+        index = code.either(str(first.name), indices[0], code.either(str(second.name), indices[1], indices[2]))
+        write(L, _result(block.form, code, L, raw, code.add(block.first, start)), block.target, index)
+        for end, before, lane in zip(ends, indices, (first, second, ~(first | second)), strict=True):
+            code.keep(code.add(before, lane_count(code, L, lane)), end)
+
+
+def _part(form: Form, name: str) -> EmittedFunction:
+    """Write rows of one block: the smaller elements, then the larger ones, in the end those between."""
+    code = Code()
+    e = code.e
+    ends = [e.slot("i64") for _ in range(2)]
+    write_sides = _write_sides_in_lanes if vector_bytes(form.result.size) else _write_sides_each
+    behind = code.add(code.number(KTH), 1)
+    with e.loop("%begin", "%end") as unit:
+        block = _PartedBlock(form, code, unit)
+        for value, end in zip(("0", behind), ends, strict=True):
+            code.keep(value, end)
+        write_sides(block, ends, [behind, block.count])
+        first, last = code.integer(ends[0]), code.subtract(code.integer(ends[1]), behind)
+        stop = code.subtract(block.count, last)
+        with e.when(code.compare("ne", stop, behind)):
+            size = form.result.size
+            source, target = (code.moved(block.target, code.multiply(index, size)) for index in (behind, stop))
+            e.declarations["memmove"] = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
+            e.emit(
+                f"call void @llvm.memmove.p0.p0.i64(ptr {target}, ptr {source}, i64 {code.multiply(last, size)}, "
+                "i1 false)"
+            )
+        if block.repeats:
+            _repeat(block, first, stop)
+        else:
+            selected = code.moved(code.memory(SELECTED), code.multiply(block.row, form.key.size))
+            e.emit(
+                f"call void @write_equal(ptr {block.source}, i64 {block.count}, ptr {selected}, ptr {block.target}, "
+                f"i64 {first}, i64 {stop})"
+            )
+    return code.finished(name, STEP, "")
+
+
+def _write_sides_in_lanes(block: _PartedBlock, ends: list[str], stops: list[str]) -> None:
+    """Write smaller and larger elements to two positions. ``ends`` are these positions, and then the ends of what was
+    written."""
+    v = Vectors(block.code, block.form.result.size)
+
+    def write_vector(start: str, inside: Value | None) -> None:
+        raw = read(v.L, block.form.key, block.source, start, None if inside is None else str(inside.name))
+        result = _result(block.form, block.code, v.L, raw, start)
+        for side, end, stop in zip(block.sides(v.L, raw), ends, stops, strict=True):
+            _put(v, result, side if inside is None else side & inside, block.target, end, stop)
+
+    v.each(block.count, write_vector)
+
+
+def _write_sides_each(block: _PartedBlock, ends: list[str], stops: list[str]) -> None:
+    """As `_write_sides_in_lanes`. An equal element is written where the next smaller one belongs: no further than index
+    ``kth``, which gets an equal element in the end."""
+    code, e, L = block.code, block.code.e, block.code.scalar
+    with e.loop("0", block.count) as start:
+        raw = read(L, block.form.key, block.source, start)
+        smaller, larger = block.sides(L, raw)
+        indices = [code.integer(end) for end in ends]
+        index = code.either(str(larger.name), indices[1], indices[0])
+        write(L, _result(block.form, code, L, raw, start), block.target, index)
+        for end, before, side in zip(ends, indices, (smaller, larger), strict=True):
+            code.keep(code.add(before, lane_count(code, L, side)), end)
+
+
+def _write_equal(form: Form) -> EmittedFunction:
+    """Write the results of elements that equal the one at ``%selected`` to the positions from ``%first`` to ``%stop``,
+    which is how many there are."""
+    code = Code()
+    e = code.e
+    end = e.slot("i64")
+    code.keep("%first", end)
+    selected = read(code.scalar, form.key, "%selected")
+
+    def equal(L: Lanes, raw: Value) -> Value:
+        found: Value = L.equal(*_compared(form, L, raw, selected))
+        return found
+
+    def leave_if_done() -> None:
+        with e.when(code.compare("eq", code.integer(end), "%stop")):
+            e.leave()
+
+    if vector_bytes(form.result.size):
+        v = Vectors(code, form.result.size)
+
+        def write_vector(start: str, inside: Value | None) -> None:
+            raw = read(v.L, form.key, "%from", start, None if inside is None else str(inside.name))
+            lanes = equal(v.L, raw) if inside is None else equal(v.L, raw) & inside
+            with e.when(v.L.any_lane(lanes)):
+                _put(v, _result(form, code, v.L, raw, start), lanes, "%to", end, "%stop")
+                leave_if_done()
+
+        v.each("%count", write_vector)
+    else:
+        L = code.scalar
+        with e.loop("0", "%count") as start:
+            raw = read(L, form.key, "%from", start)
+            with e.when(str(equal(L, raw).name)):
+                before = code.integer(end)
+                write(L, _result(form, code, L, raw, start), "%to", before)
+                code.keep(code.add(before, 1), end)
+                leave_if_done()
+    return code.finished("write_equal", "ptr %from, i64 %count, ptr %selected, ptr %to, i64 %first, i64 %stop")
