@@ -14,7 +14,8 @@ all of these are in place then; otherwise the larger ones are moved towards the 
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, reduce
 
 from weft import dtypes
 from weft.compiler.codegen import keys, loading
@@ -206,35 +207,59 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     counts.append(code.subtract(code.subtract(block.count, counts[0]), counts[1]))
     stops = [code.add(code.integer(end), count) for end, count in zip(ends, counts, strict=True)]
 
-    def write_vector(start: str, inside: Value | None) -> None:
+    def write_vector(start: str, inside: Value | None, fits: bool) -> None:
         raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
         result = _result(form, code, v.L, raw, code.add(block.first, start))
         first, second = block.groups(v.L, raw)
         groups = [group if inside is None else group & inside for group in (first, second, ~(first | second))]
-        _put(v, result, groups[0], block.target, ends[0], stops[0])
-        _put(v, result, groups[2], block.target, ends[2], stops[2])
+        for group in (0, 2):
+            _put(v, result, groups[group], block.target, ends[group], None if fits else stops[group])
         if not block.repeats:
             with e.when(v.L.any_lane(groups[1])):  # in most vectors there are none
                 _put(v, result, groups[1], block.target, ends[1], stops[1])
 
-    v.each(block.count, write_vector)
+    _each(v, block.count, ends[::2], stops[::2], write_vector)
     if block.repeats:
         _repeat(block, code.integer(ends[1]), stops[1])
 
 
-def _put(v: Vectors, result: Value, lanes: Value, target: str, end: str, stop: str) -> None:
-    """Store the lanes of a group, if there are any, and move its ``end``.
+def _each(
+    v: Vectors, count: str, ends: list[str], stops: list[str], body: Callable[[str, Value | None, bool], None]
+) -> None:
+    """Call ``body(start, inside, fits)`` for each vector, as `Vectors.each` does. ``fits`` says that whole vectors fit
+    between each of ``ends`` and its ``stop``: as many elements are read at a time as every group has room for."""
+    code, e = v.code, v.e
+    done, has_room = e.slot("i64"), e.slot("i1")
+    code.keep("0", done)
+    e.store("i1", "true", has_room)
+    with e.repeat_while(has_room):
+        start = code.integer(done)
+        rooms = [code.subtract(stop, code.integer(end)) for end, stop in zip(ends, stops, strict=True)]
+        room = reduce(code.smaller, rooms, code.subtract(count, start))
+        behind = code.add(start, e.assign(f"and i64 {room}, {-v.width}"))
+        with e.loop(start, behind, v.width) as index:
+            body(index, None, True)
+        code.keep(behind, done)
+        e.store("i1", code.compare("sgt", behind, start), has_room)
+    v.each(count, lambda start, inside: body(start, inside, False), code.integer(done))
 
-    A whole vector takes less time to store than some of its lanes, so it is stored where it fits before ``stop``:
-    elements after the group's end so far are overwritten later.
+
+def _put(v: Vectors, result: Value, lanes: Value, target: str, end: str, stop: str | None) -> None:
+    """Store the lanes of a group, and move its ``end``.
+
+    A whole vector takes less time to store than some of its lanes, so it is stored where it fits before ``stop``, which
+    is None if it fits in any case: elements after the group's end so far are overwritten later.
     """
     code, e = v.code, v.e
     index, found = code.integer(end), lane_count(code, v.L, lanes)
-    fits = code.compare("sle", code.add(index, v.width), stop)
-    with e.when(fits):
+    if stop is None:
         v.store(v.together(result, lanes), target, index)
-    with e.when(e.assign(f"and i1 {code.negated(fits)}, {code.compare('ne', found, 0)}")):
-        v.store(v.together(result, lanes), target, index, str(v.below(found).name))
+    else:
+        fits = code.compare("sle", code.add(index, v.width), stop)
+        with e.when(fits):
+            v.store(v.together(result, lanes), target, index)
+        with e.when(e.assign(f"and i1 {code.negated(fits)}, {code.compare('ne', found, 0)}")):
+            v.store(v.together(result, lanes), target, index, str(v.below(found).name))
     code.keep(code.add(index, found), end)
 
 
@@ -299,13 +324,13 @@ def _write_sides_in_lanes(block: _PartedBlock, ends: list[str], stops: list[str]
     written."""
     v = Vectors(block.code, block.form.result.size)
 
-    def write_vector(start: str, inside: Value | None) -> None:
+    def write_vector(start: str, inside: Value | None, fits: bool) -> None:
         raw = read(v.L, block.form.key, block.source, start, None if inside is None else str(inside.name))
         result = _result(block.form, block.code, v.L, raw, start)
         for side, end, stop in zip(block.sides(v.L, raw), ends, stops, strict=True):
-            _put(v, result, side if inside is None else side & inside, block.target, end, stop)
+            _put(v, result, side if inside is None else side & inside, block.target, end, None if fits else stop)
 
-    v.each(block.count, write_vector)
+    _each(v, block.count, ends, stops, write_vector)
 
 
 def _write_sides_each(block: _PartedBlock, ends: list[str], stops: list[str]) -> None:
