@@ -35,6 +35,8 @@ SOURCE, TARGET, COUNTS, SELECTED = 0, 2, 4, 8
 EXTENT, BLOCKS, KTH = 6, 7, 10
 # The positions of the counts in the record of a block.
 FIRST, SECOND, RECORD = 0, 1, 2
+Groups = tuple[Value, Value, Value]
+"""For each of the three groups, whether the element of a lane is in it."""
 
 
 @cache
@@ -96,8 +98,8 @@ class _RowBlock:
     repeats = False
     """Whether all elements of the second group have the bits of the selected one."""
 
-    def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
-        """Which elements are in the first group, and which in the second one."""
+    def groups(self, L: Lanes, raw: Value) -> Groups:
+        """Which elements are in each group."""
         raise NotImplementedError
 
 
@@ -107,19 +109,13 @@ class _PartedBlock(_RowBlock):
         self.selected = read(code.scalar, form.key, code.memory(SELECTED), self.row)
         self.repeats = _repeats(form)
 
-    def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
-        key, selected = _compared(self.form, L, raw, self.selected)
-        return key < selected, L.equal(key, selected)
-
-    def sides(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
-        """Which elements are smaller than the selected one, and which are larger."""
-        key, selected = _compared(self.form, L, raw, self.selected)
-        return key < selected, key > selected
+    def groups(self, L: Lanes, raw: Value) -> Groups:
+        return _groups(self.form, L, raw, self.selected)
 
 
 class _MarkedBlock(_RowBlock):
-    def groups(self, L: Lanes, raw: Value) -> tuple[Value, Value]:
-        return L.not_equal(raw, 0), L.constant(0, dtypes.bool_)
+    def groups(self, L: Lanes, raw: Value) -> Groups:
+        return L.not_equal(raw, 0), L.constant(0, dtypes.bool_), L.equal(raw, 0)
 
 
 def _repeats(form: Form) -> bool:
@@ -127,9 +123,23 @@ def _repeats(form: Form) -> bool:
     return not (form.indices or form.dtype.is_floating or form.dtype.is_complex)
 
 
-def _compared(form: Form, L: Lanes, raw: Value, selected: Value) -> tuple[Value, Value]:
-    """The keys of elements, and that of the selected one in each lane."""
-    return keys.equal(L, raw, form.dtype), L.splat(keys.equal(selected.lanes, selected, form.dtype))
+def _groups(form: Form, L: Lanes, raw: Value, selected: Value) -> Groups:
+    """Which elements are smaller than the selected one, which equal it, and which are larger.
+
+    Numbers are compared as such, where there is an instruction for it. NaN equals NaN and is larger than all numbers.
+    """
+    dtype = form.dtype
+    if not (dtype.is_integer or dtype in (dtypes.float32, dtypes.float64)):
+        key, limit = keys.equal(L, raw, dtype), L.splat(keys.equal(selected.lanes, selected, dtype))
+        return key < limit, L.equal(key, limit), key > limit
+    if dtype.is_integer:
+        number, limit = Value(L, raw.name, dtype), L.splat(Value(selected.lanes, selected.name, dtype))
+        return number < limit, L.equal(number, limit), number > limit
+    number, limit = L.bitcast(raw, dtype), L.splat(selected.lanes.bitcast(selected, dtype))
+    is_last = L.is_nan(limit)
+    smaller = (number < limit) | (is_last & ~L.is_nan(number))
+    larger = ~((number <= limit) | is_last)
+    return smaller, ~(smaller | larger), larger
 
 
 def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
@@ -143,7 +153,7 @@ def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
 
         def count(L: Lanes, start: str, mask: str | None, block: _RowBlock = block) -> None:
             found = block.groups(L, read(L, form.key, block.source, start, mask))
-            for slot, lanes in zip(slots, found, strict=True):
+            for slot, lanes in zip(slots, found[:RECORD], strict=True):
                 inside = lanes if mask is None else lanes & Value(L, mask, dtypes.bool_)
                 code.keep(code.add(code.integer(slot), lane_count(code, L, inside)), slot)
 
@@ -210,8 +220,7 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
     def write_vector(start: str, inside: Value | None, fits: bool) -> None:
         raw = read(v.L, form.key, block.source, start, None if inside is None else str(inside.name))
         result = _result(form, code, v.L, raw, code.add(block.first, start))
-        first, second = block.groups(v.L, raw)
-        groups = [group if inside is None else group & inside for group in (first, second, ~(first | second))]
+        groups = [group if inside is None else group & inside for group in block.groups(v.L, raw)]
         for group in (0, 2):
             _put(v, result, groups[group], block.target, ends[group], None if fits else stops[group])
         if not block.repeats:
@@ -278,11 +287,12 @@ def _write_each(block: _RowBlock, ends: list[str]) -> None:
     code, e, L = block.code, block.code.e, block.code.scalar
     with e.loop("0", block.count) as start:
         raw = read(L, block.form.key, block.source, start)
-        first, second = block.groups(L, raw)
+        groups = block.groups(L, raw)
         indices = [code.integer(end) for end in ends]
-        index = code.either(str(first.name), indices[0], code.either(str(second.name), indices[1], indices[2]))
+        index = code.either(str(groups[1].name), indices[1], indices[2])
+        index = code.either(str(groups[0].name), indices[0], index)
         write(L, _result(block.form, code, L, raw, code.add(block.first, start)), block.target, index)
-        for end, before, lane in zip(ends, indices, (first, second, ~(first | second)), strict=True):
+        for end, before, lane in zip(ends, indices, groups, strict=True):
             code.keep(code.add(before, lane_count(code, L, lane)), end)
 
 
@@ -327,7 +337,7 @@ def _write_sides_in_lanes(block: _PartedBlock, ends: list[str], stops: list[str]
     def write_vector(start: str, inside: Value | None, fits: bool) -> None:
         raw = read(v.L, block.form.key, block.source, start, None if inside is None else str(inside.name))
         result = _result(block.form, block.code, v.L, raw, start)
-        for side, end, stop in zip(block.sides(v.L, raw), ends, stops, strict=True):
+        for side, end, stop in zip(block.groups(v.L, raw)[::2], ends, stops, strict=True):
             _put(v, result, side if inside is None else side & inside, block.target, end, None if fits else stop)
 
     _each(v, block.count, ends, stops, write_vector)
@@ -339,7 +349,7 @@ def _write_sides_each(block: _PartedBlock, ends: list[str], stops: list[str]) ->
     code, e, L = block.code, block.code.e, block.code.scalar
     with e.loop("0", block.count) as start:
         raw = read(L, block.form.key, block.source, start)
-        smaller, larger = block.sides(L, raw)
+        smaller, _, larger = block.groups(L, raw)
         indices = [code.integer(end) for end in ends]
         index = code.either(str(larger.name), indices[1], indices[0])
         write(L, _result(block.form, code, L, raw, start), block.target, index)
@@ -357,8 +367,7 @@ def _write_equal(form: Form) -> EmittedFunction:
     selected = read(code.scalar, form.key, "%selected")
 
     def equal(L: Lanes, raw: Value) -> Value:
-        found: Value = L.equal(*_compared(form, L, raw, selected))
-        return found
+        return _groups(form, L, raw, selected)[SECOND]
 
     def leave_if_done() -> None:
         with e.when(code.compare("eq", code.integer(end), "%stop")):
