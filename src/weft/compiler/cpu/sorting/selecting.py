@@ -7,9 +7,9 @@ If a row is parted at one of its elements, the groups are the smaller, equal and
 selected that element before: they wrote one element of each sorted row. In rows of booleans, the first group is what is
 true, the last one what is false.
 
-Parted rows of a single block are not counted: ``part`` writes smaller elements from the beginning of the row, and
-larger ones from the position after that of the selected element. Usually no other element equals the selected one, and
-all of these are in place then; otherwise the larger ones are moved towards the end.
+In parted rows of a single block, nothing is counted. ``part`` writes the smaller elements to the beginning of the row
+and the larger ones behind the index of the selected element. If several elements equal the selected one, it then moves
+the larger ones further towards the end. At last it writes the equal ones between them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ SOURCE, TARGET, COUNTS, SELECTED = 0, 2, 4, 8
 EXTENT, BLOCKS, KTH = 6, 7, 10
 # The positions of the counts in the record of a block.
 FIRST, SECOND, RECORD = 0, 1, 2
+AT_ONCE = 4
+"""At least so many vectors are written without looking whether each fits; fewer take less time with looking."""
+
 Groups = tuple[Value, Value, Value]
 """For each of the three groups, whether the element of a lane is in it."""
 
@@ -136,9 +139,9 @@ def _groups(form: Form, L: Lanes, raw: Value, selected: Value) -> Groups:
         number, limit = Value(L, raw.name, dtype), L.splat(Value(selected.lanes, selected.name, dtype))
         return number < limit, L.equal(number, limit), number > limit
     number, limit = L.bitcast(raw, dtype), L.splat(selected.lanes.bitcast(selected, dtype))
-    is_last = L.is_nan(limit)
-    smaller = (number < limit) | (is_last & ~L.is_nan(number))
-    larger = ~((number <= limit) | is_last)
+    is_nan = L.is_nan(limit)
+    smaller = (number < limit) | (is_nan & ~L.is_nan(number))
+    larger = ~((number <= limit) | is_nan)
     return smaller, ~(smaller | larger), larger
 
 
@@ -227,16 +230,19 @@ def _write_lanes(block: _RowBlock, ends: list[str]) -> None:
             with e.when(v.L.any_lane(groups[1])):  # in most vectors there are none
                 _put(v, result, groups[1], block.target, ends[1], stops[1])
 
-    _each(v, block.count, ends[::2], stops[::2], write_vector)
+    _each_vector(v, block.count, ends[::2], stops[::2], write_vector)
     if block.repeats:
         _repeat(block, code.integer(ends[1]), stops[1])
 
 
-def _each(
+def _each_vector(
     v: Vectors, count: str, ends: list[str], stops: list[str], body: Callable[[str, Value | None, bool], None]
 ) -> None:
-    """Call ``body(start, inside, fits)`` for each vector, as `Vectors.each` does. ``fits`` says that whole vectors fit
-    between each of ``ends`` and its ``stop``: as many elements are read at a time as every group has room for."""
+    """Call ``body(start, inside, fits)`` for each vector of the elements, as `Vectors.each` does.
+
+    ``fits`` says that a whole vector fits between each of ``ends`` and its ``stop``, wherever elements of this vector
+    go. So as many elements are read without looking again as the group with the least room could hold.
+    """
     code, e = v.code, v.e
     done, has_room = e.slot("i64"), e.slot("i1")
     code.keep("0", done)
@@ -245,7 +251,7 @@ def _each(
         start = code.integer(done)
         rooms = [code.subtract(stop, code.integer(end)) for end, stop in zip(ends, stops, strict=True)]
         room = reduce(code.smaller, rooms, code.subtract(count, start))
-        behind = code.add(start, e.assign(f"and i64 {room}, {-v.width}"))
+        behind = code.add(start, e.assign(f"and i64 {room}, {-AT_ONCE * v.width}"))
         with e.loop(start, behind, v.width) as index:
             body(index, None, True)
         code.keep(behind, done)
@@ -297,7 +303,11 @@ def _write_each(block: _RowBlock, ends: list[str]) -> None:
 
 
 def _part(form: Form, name: str) -> EmittedFunction:
-    """Write rows of one block: the smaller elements, then the larger ones, in the end those between."""
+    """Write rows of one block.
+
+    The selected element is at index ``kth`` of the sorted row, so at most ``kth`` elements are smaller: they fit before
+    that index, and the larger ones behind it.
+    """
     code = Code()
     e = code.e
     ends = [e.slot("i64") for _ in range(2)]
@@ -330,8 +340,7 @@ def _part(form: Form, name: str) -> EmittedFunction:
 
 
 def _write_sides_in_lanes(block: _PartedBlock, ends: list[str], stops: list[str]) -> None:
-    """Write smaller and larger elements to two positions. ``ends`` are these positions, and then the ends of what was
-    written."""
+    """Write the smaller elements to the first of ``ends``, the larger ones to the second one, and move both."""
     v = Vectors(block.code, block.form.result.size)
 
     def write_vector(start: str, inside: Value | None, fits: bool) -> None:
@@ -340,12 +349,12 @@ def _write_sides_in_lanes(block: _PartedBlock, ends: list[str], stops: list[str]
         for side, end, stop in zip(block.groups(v.L, raw)[::2], ends, stops, strict=True):
             _put(v, result, side if inside is None else side & inside, block.target, end, None if fits else stop)
 
-    _each(v, block.count, ends, stops, write_vector)
+    _each_vector(v, block.count, ends, stops, write_vector)
 
 
 def _write_sides_each(block: _PartedBlock, ends: list[str], stops: list[str]) -> None:
-    """As `_write_sides_in_lanes`. An equal element is written where the next smaller one belongs: no further than index
-    ``kth``, which gets an equal element in the end."""
+    """As `_write_sides_in_lanes`. An equal element is written where the next smaller one belongs, which overwrites it;
+    if there is none, an equal element belongs there."""
     code, e, L = block.code, block.code.e, block.code.scalar
     with e.loop("0", block.count) as start:
         raw = read(L, block.form.key, block.source, start)
