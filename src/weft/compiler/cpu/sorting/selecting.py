@@ -394,12 +394,18 @@ def _write_equal(form: Form) -> EmittedFunction:
 
         v.each("%count", write_vector)
     else:
-        L = code.scalar
-        with e.loop("0", "%count") as start:
-            raw = read(L, form.key, "%from", start)
-            with e.when(str(equal(L, raw).name)):
-                before = code.integer(end)
-                write(L, _result(form, code, L, raw, start), "%to", before)
-                code.keep(code.add(before, 1), end)
-                leave_if_done()
+
+        def write_each(L: Lanes, start: str, mask: str | None) -> None:
+            with (
+                e.when(L.any_lane(equal(L, read(L, form.key, "%from", start, mask)))),
+                e.loop(start, code.smaller(code.add(start, L.width), "%count")) as index,
+            ):
+                raw = read(code.scalar, form.key, "%from", index)
+                with e.when(str(equal(code.scalar, raw).name)):
+                    before = code.integer(end)
+                    write(code.scalar, _result(form, code, code.scalar, raw, index), "%to", before)
+                    code.keep(code.add(before, 1), end)
+                    leave_if_done()
+
+        rows.vectors(code, "%count", write_each)
     return code.finished("write_equal", "ptr %from, i64 %count, ptr %selected, ptr %to, i64 %first, i64 %stop")
