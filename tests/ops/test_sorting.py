@@ -206,10 +206,10 @@ def check_partition(x: mx.array, ordered: mx.array, kth: int, axis: int) -> None
 def test_partition_keeps_order(dtype: str, cases: Cases, rng: np.random.Generator) -> None:
     """In rows that are not sorted as a whole, elements on each side keep their order, so every target gives the
     same."""
-    shapes = [(1, MIDDLE + 1), (3, 1000), (2, PARTED_BLOCK + LONG), (FEW_ROWS, LONG)]
+    shapes = [(1, MIDDLE + 1), (3, 1000), (1, PARTED_BLOCK), (2, PARTED_BLOCK + LONG), (FEW_ROWS, LONG)]
     for rows, extent in cases.some(2, shapes):
         x = KINDS["special" if rng.random() < 0.5 else "any bits"](rng, (rows, extent), numpy_dtype(dtype))
-        places, kth = order(x), int(rng.integers(extent))
+        places, kth = order(x), (0, int(rng.integers(extent)), extent - 2, extent - 1)[rng.integers(4)]
         for row, ordered in zip(places, np.take_along_axis(numbers(x), places, -1), strict=True):
             first, behind = (np.searchsorted(ordered, ordered[kth], side) for side in ("left", "right"))
             row[:first].sort()

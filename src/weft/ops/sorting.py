@@ -130,6 +130,7 @@ def _parted(primitive: Any, x: Array, kth: Any, axis: int) -> Array:
 
 
 @on_stream
+@replayed
 def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """The elements along an axis, rearranged so that the one at index ``kth`` is the one that `sort` puts there.
 
@@ -153,6 +154,7 @@ def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrD
 
 
 @on_stream
+@replayed
 def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """Indices that rearrange the elements along an axis as `partition` does.
 
@@ -176,6 +178,7 @@ def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: Stream
 
 
 @on_stream
+@replayed
 def topk(a: Array, /, k: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """The ``k`` largest elements along an axis, in ascending order.
 
@@ -202,6 +205,7 @@ def topk(a: Array, /, k: int, axis: int | None = -1, *, stream: StreamOrDevice =
 
 
 @on_stream
+@replayed
 def median(
     a: Array,
     /,
@@ -264,6 +268,7 @@ def _order_of(rows: Array, sorter: Any) -> Array:
 
 
 @on_stream
+@replayed
 def searchsorted(
     sorted_sequence: Array,
     values: Array,

@@ -24,7 +24,7 @@ BUCKETS, SAMPLE = 64, 1024
 BUCKET_BYTES = 1 << 17
 """Neighbouring buckets are joined while their words take at most this many bytes, because fewer buckets are faster."""
 BUFFERS = 3
-PARTED_BLOCK = 1 << 14
+PARTED_BLOCK = 1 << 15
 """How many elements a unit of work moves where the elements of rows are written in groups."""
 
 
@@ -97,7 +97,8 @@ class SortCut:
 class PartedCut:
     """How ``rows`` of ``extent`` elements of ``size`` bytes are partitioned, and the layout of the scratch memory.
 
-    The selected elements come first, then two counts for each block, then the memory for selecting.
+    The selected elements come first, then two counts for each block if there are several, then the memory for
+    selecting.
     """
 
     rows: int
@@ -110,6 +111,11 @@ class PartedCut:
         return self.extent <= MIDDLE
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the elements of each group are counted in each block, before any are written."""
+        return self.extent > PARTED_BLOCK
+
+    @property
     def counts(self) -> int:
         """The first byte of the counts."""
         return aligned(self.rows * self.size)
@@ -117,7 +123,7 @@ class PartedCut:
     @property
     def selection(self) -> int:
         """The first byte of the memory for selecting."""
-        return self.counts + counts_bytes(self.rows, self.extent)
+        return self.counts + (counts_bytes(self.rows, self.extent) if self.is_counted else 0)
 
     def scratch(self, word: int) -> int:
         """The bytes of the scratch memory; ``word`` is that of `SortCut` where rows are sorted."""

@@ -55,7 +55,9 @@ def _parted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     window = {"start": call.params["kth"], "count": 1}
     found = _sorted(RoutineCall(window, (x,), (selected,), (slot, offset + cut.selection)), indices=False)
     steps = found if isinstance(found, list) else [found]
-    return [*steps, *_grouped(call, selecting.parted(Form(x.dtype, indices)), cut.counts, _location(selected))]
+    form = Form(x.dtype, indices)
+    addresses = selecting.parted(form) if cut.is_counted else selecting.parted_whole(form)
+    return [*steps, *_grouped(call, addresses, cut.counts, [*_location(selected), call.params["kth"]])]
 
 
 @p.marked_first.routine.on("cpu")
@@ -64,7 +66,11 @@ def _marked_first(call: RoutineCall) -> list[RoutineStep]:
 
 
 def _grouped(call: RoutineCall, addresses: list[int], counts: int, selected: list[int]) -> list[RoutineStep]:
-    """The steps that write elements in groups. Their counts begin at byte ``counts`` of the scratch memory."""
+    """The steps that write elements in groups.
+
+    Their counts begin at byte ``counts`` of the scratch memory. ``selected`` are the numbers that say which elements
+    the rows are parted at: slot and offset of these, and their index in the sorted row.
+    """
     (x,), (out,), (slot, offset) = call.operands, call.results, call.scratch
     rows, extent = prod(x.shape[:-1]), x.shape[-1]
     blocks = parted_blocks(extent)
