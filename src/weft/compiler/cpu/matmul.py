@@ -208,7 +208,7 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     if left is None or right is None:
         raise AssertionError(f"matmul cannot read operands with strides {a.strides} and {b.strides}")
     extents = a.shape[-2], b.shape[-1], a.shape[-1]
-    batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
+    batch = _merged(list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False)))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
     dtype, *sources = [_SIGNED.get(x.dtype, x.dtype) for x in (out, a, b)]
     if dtype in HALVES:
@@ -216,6 +216,17 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     product = Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
     product = product._replace(is_fast=call.params["precision"] == FAST)
     return product if call.feeder is None else product._replace(feeder=call.feeder[1])
+
+
+def _merged(batch: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Batch axes, given as extents and strides, with neighbours merged where one stride leads through both."""
+    found: list[tuple[int, int, int, int]] = []
+    for extent, *strides in batch:
+        if found and list(found[-1][1:]) == [extent * stride for stride in strides]:
+            extent *= found.pop()[0]
+        a, b, c = strides
+        found.append((extent, a, b, c))
+    return found
 
 
 def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
