@@ -43,8 +43,12 @@ from weft.runtime.steps import Place
 
 MOST_ROWS = 16
 """With more rows, it pays to pack the matrix."""
+LITTLE_WORK = 1 << 15
+MOST_ROWS_OF_LITTLE = 32
+"""The same limit for products of at most `LITTLE_WORK` multiplications: with tiles, most of their time would be that of
+choosing and packing these."""
 MOST_ROWS_ACROSS = 8
-"""The same limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
+"""The limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
 only once if it is packed. It holds outside of the cache too if the few rows are the columns of a product that is
 computed as the transposed one: the kernel for blocks then computes the product itself, and need not transpose."""
 
@@ -339,9 +343,11 @@ class _FewRowsStep(ProductStepWriter):
     def __init__(self, strip: Strip, sources: Sources) -> None:
         super().__init__(strip.dtype, sources, BATCH_AXES)
         self.strip = strip
-        self.scratch = self.e.slot(f"[{MOST_ROWS * strip.columns} x {strip.element}], align 64")
+        self.scratch = self.e.slot(f"[{MOST_ROWS_OF_LITTLE * strip.columns} x {strip.element}], align 64")
         self.converted = (
-            "" if sources.left is strip.dtype else self.e.slot(f"[{MOST_ROWS * DEPTH} x {strip.element}], align 64")
+            ""
+            if sources.left is strip.dtype
+            else self.e.slot(f"[{MOST_ROWS_OF_LITTLE * DEPTH} x {strip.element}], align 64")
         )
         self.together = self._matrices_together()
 

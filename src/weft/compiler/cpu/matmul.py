@@ -281,6 +281,8 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     across, apart = product.strides[3] != 1, transposed and rows > 1
     cached = inner * columns * sources.right.size <= _CACHED
     most = few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS
+    if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
+        most = few_rows.MOST_ROWS_OF_LITTLE
     if product_pairs.takes(dtype, sources, product.extents) and not apart:
         most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
     if rows > most:
