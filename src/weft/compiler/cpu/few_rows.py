@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from sys import maxsize
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
@@ -86,33 +87,39 @@ class Strip(Block):
 
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
-    memory.
+    memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
     """
 
     across: bool
     apart: bool
     beside: bool
+    in_pairs: bool = True
 
 
 def strip_of(
-    dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, beside: bool, side_by_side: bool = False
+    dtype: Dtype,
+    rows: int,
+    columns: int,
+    across: bool,
+    apart: bool,
+    beside: bool,
+    side_by_side: bool = False,
+    halves: int = maxsize,
 ) -> Strip:
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
-    vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs."""
-    vector_bytes = _vector_bytes()
-    registers, most = (24, 8) if vector_bytes == 64 else (12, 6)
+    vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs.
+    ``halves`` is the number of terms, if the matrix has half precision."""
+    vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
+    if vector_bytes == 64 and not across and columns * dtype.size <= vector_bytes:
+        most = MOST_ROWS
     blocks = -(-rows // most)
     height = -(-rows // blocks)
     while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
         vector_bytes //= 2
     pair = 2 if side_by_side and columns * dtype.size > vector_bytes else 1
     vectors = pair if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
-    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside)
-
-
-def _vector_bytes() -> int:
-    """The bytes of this processor's vectors."""
-    return 64 if "+avx512f" in host.current().features else 32
+    in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
+    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs)
 
 
 def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
@@ -185,8 +192,6 @@ class FewRowsKernel:
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
         self.vectors = 1 if edge else strip.vectors
-        # A matrix with few columns mostly has few terms, too: they would not fill a square of pairs.
-        self.in_pairs = strip.vector_bytes == _vector_bytes()
         self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(self.vectors)}
 
     def function(self, name: str) -> str:
@@ -284,7 +289,7 @@ class FewRowsKernel:
             self._sum_rest(starts, pointers, whole)
 
     def _terms_of_square(self) -> int:
-        return terms_of_square(self.L, self.source, self.in_pairs)
+        return terms_of_square(self.L, self.source, self.strip.in_pairs)
 
     def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[Value]:
         """A transposed square of the matrix: for each term a vector of columns."""
@@ -293,7 +298,7 @@ class FewRowsKernel:
         return self._turned(chosen, term, mask)
 
     def _turned(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
-        return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.in_pairs)
+        return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
         """Add the terms after the last whole square, from a copy on the stack."""

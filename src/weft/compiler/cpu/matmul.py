@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from sys import maxsize
 from typing import NamedTuple
 
 import weft.primitives as p
@@ -289,7 +290,8 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         return None
     beside = product.strides[1] == 1 or sources.left is not dtype
     side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side)
+    halves = inner if sources.right in HALVES else maxsize
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves)
     if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
