@@ -72,6 +72,10 @@ STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
 converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
 
+SMALL_MATRIX = 64
+"""How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
+next block. With larger ones, memory is read in too many places."""
+
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
 
@@ -418,8 +422,11 @@ class _FewRowsStep(ProductStepWriter):
         c = self.made_at(in_memory, self.scratch)
         # Without terms the loop runs once all the same, to store zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
-        # A kernel goes over the stack if it multiplies all rows of a matrix at once.
-        at_once = self.either(self.compare("sle", self.number(ROWS), strip.rows), count, 1)
+        # A kernel goes over the stack if it multiplies all rows at once, or if matrices are so small that it may do so
+        # for each block of rows.
+        one_block = self.compare("sle", self.number(ROWS), strip.rows)
+        small = self.compare("sle", self.multiply(self.number(ROWS), inner), SMALL_MATRIX)
+        at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
         stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
         elements = self.elements | {"a": self.element}
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
