@@ -456,14 +456,14 @@ class _FewRowsStep(ProductStepWriter):
     def _multiply(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         """Multiply rows with a strip. ``counts`` are rows, columns and terms, and whether to add to the result.
         ``stack`` says how often this is done, and how far operands and results are apart."""
-        e, strip, (a, b, c), (rows, columns, *others) = self.e, self.strip, pointers, counts
+        e, strip, (a, b, c), (rows, columns, depth, again) = self.e, self.strip, pointers, counts
         whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
         with e.when(whole):
             self._call("strip", pointers, counts, stack)
         with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
             there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
             target = self.in_result(c, self.multiply(column, self.number(C_COLUMN)))
-            present = rows, self.rest(columns, column, strip.lanes), *others
+            present = rows, self.rest(columns, column, strip.lanes), depth, again
             self._call("edge", (a, there, target), present, stack)
 
     def _call(self, kernel: str, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
