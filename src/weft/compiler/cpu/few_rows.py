@@ -18,8 +18,9 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, keep_order, prefetch
+from weft.compiler.cpu.code import STEP
+from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
+from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -38,6 +39,7 @@ from weft.compiler.cpu.product_step import (
     multiply_add,
     read,
 )
+from weft.compiler.cpu.product_tiles import block_of
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
@@ -75,6 +77,9 @@ converted first, more of them take longer: meanwhile nothing is read ahead in th
 SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
 next block. With larger ones, memory is read in too many places."""
+
+MOST_STORES = 8
+"""If more rows of sums are stored at once, their memory is prefetched."""
 
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
@@ -148,35 +153,9 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
     step = _FewRowsStep(strip, sources)
     functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(result.size)]
     if sources.left is not strip.dtype:
-        functions.append(_convert_rows(strip, sources.left))
+        functions.append(convert_rows(block_of(strip.dtype), sources.left))
     functions.append((step.e, step.function(name)))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
-
-
-def _convert_rows(strip: Strip, source: Dtype) -> EmittedFunction:
-    """Writes a function that converts terms of the rows to the dtype of the sums: the kernels read them for each
-    strip."""
-    w = Integers(Emitter())
-    beside = w.compare("eq", "%a_inner", 1)
-    for condition, width in ((beside, strip.lanes), (w.negated(beside), 1)):
-        L = Lanes(w.e, width)
-        rest = w.remainder("%inner", width)
-        whole, masks = w.subtract("%inner", rest), below(L, "0", rest) if width > 1 else None
-
-        def convert(line: str, target: str, term: str, mask: str | None, L: Lanes = L) -> None:
-            value = read(L, source, line, w.multiply(term, "%a_inner"), mask, strip.dtype)
-            store(L, value, strip.dtype, Location(target, term, False), None)
-
-        with w.e.when(condition), w.e.loop("0", "%rows") as row:
-            line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
-            target = w.moved("%to", w.multiply(row, DEPTH), strip.element)
-            with w.e.loop("0", whole, width) as term:
-                convert(line, target, term, None)
-            if width > 1:
-                with w.e.when(w.compare("ne", rest, 0)):
-                    convert(line, target, whole, masks)
-    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner"
-    return w.e, w.e.function("convert_rows", parameters, "internal ")
 
 
 class FewRowsKernel:
@@ -210,6 +189,10 @@ class FewRowsKernel:
     def _multiply(self) -> None:
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, self.strip.dtype).name, slot)
+        if self.strip.rows > MOST_STORES:
+            for row in range(self.strip.rows):
+                line = further(self.e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
+                prefetch(self.e, line, WRITE_SOON)
         starts = self._rows("%a", "%a_row")
         if self.strip.across:
             self._sum_across(starts)
