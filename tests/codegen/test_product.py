@@ -133,7 +133,10 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
             block_of_numbers = (ctypes.c_int64 * len(numbers))(*numbers)
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step(block_of_numbers, table, 0, -(-columns // strip.columns))
-            whole = np.zeros((few_rows.MOST_ROWS + 1, inner), a.dtype), np.zeros((inner, columns + 40), a.dtype)
+            whole = (
+                np.zeros((few_rows.MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
+                np.zeros((inner, columns + 40), a.dtype),
+            )
             whole[0][:rows], whole[1][:, :columns] = a, b
             of_blocks = np.array(mx.array(whole[0], dtype=dtype) @ mx.array(whole[1], dtype=dtype))
             np.testing.assert_array_equal(c, of_blocks[:rows, :columns])
@@ -156,7 +159,10 @@ def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtyp
             numbers = rows_at_once.step_numbers([(0, 0), (1, 0), (2, 0)], (rows, columns, inner), strides, 128, [])
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step((ctypes.c_int64 * len(numbers))(*numbers), table, 0, -(-columns // 128))
-            padded = np.zeros((few_rows.MOST_ROWS + 1, inner), a.dtype), np.zeros((inner, columns + 40), a.dtype)
+            padded = (
+                np.zeros((few_rows.MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
+                np.zeros((inner, columns + 40), a.dtype),
+            )
             padded[0][:rows], padded[1][:, :columns] = a, b
             of_blocks = np.array(mx.array(padded[0], dtype=dtype) @ mx.array(padded[1], dtype=dtype))
             np.testing.assert_array_equal(c, of_blocks[:rows, :columns])
@@ -209,6 +215,38 @@ def test_batches_of_views() -> None:
     a, b = rng.normal(size=(3, 1, 20, 50)).astype(np.float32), rng.normal(size=(4, 60, 50)).astype(np.float32)
     found = np.array(mx.array(a)[:, :, ::2] @ mx.array(b).swapaxes(-1, -2))
     np.testing.assert_allclose(found, a[:, :, ::2] @ b.swapaxes(-1, -2), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.complex64], ids=str)
+def test_a_matrix_of_a_stack_is_multiplied_as_alone(dtype: mx.Dtype) -> None:
+    """A kernel multiplies many matrices of a stack in one call, which may be shared, in another order, or not
+    neighbours in memory. Rows and terms may be several blocks."""
+    rng = np.random.default_rng(4)
+    stacks = [
+        (300, 4, 4, 4),
+        (260, 3, 5, 2),
+        (90, 8, 8, 8),
+        (9, 12, 7, 12),
+        (6, 20, 9, 33),
+        (4, 6, 260, 5),
+        (5, 2, 0, 3),
+    ]
+    for (count, *extents), turned in combinations(stacks, combinations([False, True], repeat=2)):
+        rows, inner, columns = extents
+        a, b = (
+            np.stack([packed(rng, shape, False, NUMPY[dtype]) for _ in range(count)])
+            for shape in ((rows, inner), (inner, columns))
+        )
+        x, y = (
+            mx.array(n.swapaxes(1, 2).copy(), dtype=dtype).swapaxes(1, 2) if is_turned else mx.array(n, dtype=dtype)
+            for n, is_turned in zip((a, b), turned, strict=True)
+        )
+        wanted = np.stack([defined(m, n) for m, n in zip(a, b, strict=True)])
+        np.testing.assert_array_equal(np.array(x @ y), wanted)
+        np.testing.assert_array_equal(np.array(x[::-1] @ y[::-1]), wanted[::-1])
+        np.testing.assert_array_equal(np.array(x[::2] @ y[::2]), wanted[::2])
+        np.testing.assert_array_equal(np.array(mx.repeat(x[:1], 3, axis=0) @ y[:1]), wanted[[0, 0, 0]])
+        np.testing.assert_array_equal(np.array(x[1] @ y)[1], wanted[1])
 
 
 def test_a_transposed_product_is_made_as_it_is_wanted() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from sys import maxsize
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
@@ -17,8 +18,9 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, keep_order, prefetch
+from weft.compiler.cpu.code import STEP
+from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
+from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -37,14 +39,19 @@ from weft.compiler.cpu.product_step import (
     multiply_add,
     read,
 )
+from weft.compiler.cpu.product_tiles import block_of
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
 MOST_ROWS = 16
 """With more rows, it pays to pack the matrix."""
+LITTLE_WORK = 1 << 15
+MOST_ROWS_OF_LITTLE = 32
+"""The same limit for products of at most `LITTLE_WORK` multiplications: with tiles, most of their time would be that of
+choosing and packing these."""
 MOST_ROWS_ACROSS = 8
-"""The same limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
+"""The limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
 only once if it is packed. It holds outside of the cache too if the few rows are the columns of a product that is
 computed as the transposed one: the kernel for blocks then computes the product itself, and need not transpose."""
 
@@ -60,14 +67,26 @@ WAY_BYTES = 4096
 """Addresses at this distance are in the same set of the first cache."""
 
 LINES_AHEAD = 4
-"""How many cache lines ahead a column of the matrix is prefetched."""
+"""How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
+columns are in one set of the first cache, which does not hold so many."""
+
+STACK_ELEMENTS = 1024
+"""How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
+converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
+
+SMALL_MATRIX = 64
+"""How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
+next block. With larger ones, memory is read in too many places."""
+
+MOST_STORES = 8
+"""If more rows of sums are stored at once, their memory is prefetched."""
 
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
 
 _KERNEL = (
-    "ptr %a, ptr %b, ptr %c, i64 %inner, i64 %rows, i64 %columns, i1 %again, i64 %a_row, i64 %a_inner, i64 %b_step, "
-    "i64 %c_row, i64 %c_column"
+    "ptr %first_a, ptr %first_b, ptr %first_c, i64 %inner, i64 %rows, i64 %columns, i1 %again, i64 %a_row, "
+    "i64 %a_inner, i64 %b_step, i64 %c_row, i64 %c_column, i64 %count, i64 %next_a, i64 %next_b, i64 %next_c"
 )
 
 
@@ -77,28 +96,39 @@ class Strip(Block):
 
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
-    memory.
+    memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
     """
 
     across: bool
     apart: bool
     beside: bool
+    in_pairs: bool = True
 
 
 def strip_of(
-    dtype: Dtype, rows: int, columns: int, across: bool, apart: bool, beside: bool, side_by_side: bool = False
+    dtype: Dtype,
+    rows: int,
+    columns: int,
+    across: bool,
+    apart: bool,
+    beside: bool,
+    side_by_side: bool = False,
+    halves: int = maxsize,
 ) -> Strip:
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
-    vectors may be done ``side_by_side``: see `goes_side_by_side`."""
-    wide = "+avx512f" in host.current().features
-    vector_bytes, registers, most = (64, 24, 8) if wide else (32, 12, 6)
+    vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs.
+    ``halves`` is the number of terms, if the matrix has half precision."""
+    vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
+    if vector_bytes == 64 and not across and columns * dtype.size <= vector_bytes:
+        most = MOST_ROWS
     blocks = -(-rows // most)
     height = -(-rows // blocks)
-    while across and vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
+    while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
         vector_bytes //= 2
     pair = 2 if side_by_side and columns * dtype.size > vector_bytes else 1
     vectors = pair if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
-    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside)
+    in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
+    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs)
 
 
 def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
@@ -123,40 +153,15 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
     step = _FewRowsStep(strip, sources)
     functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(result.size)]
     if sources.left is not strip.dtype:
-        functions.append(_convert_rows(strip, sources.left))
+        functions.append(convert_rows(block_of(strip.dtype), sources.left))
     functions.append((step.e, step.function(name)))
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
-def _convert_rows(strip: Strip, source: Dtype) -> EmittedFunction:
-    """Writes a function that converts terms of the rows to the dtype of the sums: the kernels read them for each
-    strip."""
-    w = Integers(Emitter())
-    beside = w.compare("eq", "%a_inner", 1)
-    for condition, width in ((beside, strip.lanes), (w.negated(beside), 1)):
-        L = Lanes(w.e, width)
-        rest = w.remainder("%inner", width)
-        whole, masks = w.subtract("%inner", rest), below(L, "0", rest) if width > 1 else None
-
-        def convert(line: str, target: str, term: str, mask: str | None, L: Lanes = L) -> None:
-            value = read(L, source, line, w.multiply(term, "%a_inner"), mask, strip.dtype)
-            store(L, value, strip.dtype, Location(target, term, False), None)
-
-        with w.e.when(condition), w.e.loop("0", "%rows") as row:
-            line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
-            target = w.moved("%to", w.multiply(row, DEPTH), strip.element)
-            with w.e.loop("0", whole, width) as term:
-                convert(line, target, term, None)
-            if width > 1:
-                with w.e.when(w.compare("ne", rest, 0)):
-                    convert(line, target, whole, masks)
-    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner"
-    return w.e, w.e.function("convert_rows", parameters, "internal ")
-
-
 class FewRowsKernel:
     """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to the result. If
-    the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored.
+    the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored. It
+    does so ``%count`` times, for operands and results that are ``%next_a``, ``%next_b`` and ``%next_c`` elements apart.
 
     At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` lanes exist. For complex matrices,
     rows, columns and terms count real numbers, of which each complex one has two ``parts``.
@@ -173,15 +178,27 @@ class FewRowsKernel:
         self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(self.vectors)}
 
     def function(self, name: str) -> str:
+        elements = {"a": self.strip.element, "b": MEMORY_TYPES[self.source], "c": MEMORY_TYPES[self.result]}
+        with self.e.loop("0", "%count") as number:
+            for operand, element in elements.items():
+                distance = self._times(number, f"%next_{operand}")
+                self.e.emit(f"%{operand} = getelementptr {element}, ptr %first_{operand}, i64 {distance}")
+            self._multiply()
+        return self.e.function(name, _KERNEL, "internal ")
+
+    def _multiply(self) -> None:
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, self.strip.dtype).name, slot)
+        if self.strip.rows > MOST_STORES:
+            for row in range(self.strip.rows):
+                line = further(self.e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
+                prefetch(self.e, line, WRITE_SOON)
         starts = self._rows("%a", "%a_row")
         if self.strip.across:
             self._sum_across(starts)
         else:
             self._sum_along(starts)
         self._store()
-        return self.e.function(name, _KERNEL, "internal ")
 
     def _further(self, pointer: str, distance: str) -> str:
         """``pointer`` moved by a number of elements of an operand."""
@@ -249,7 +266,6 @@ class FewRowsKernel:
                 prefetch(
                     e,
                     e.assign(f"getelementptr i8, ptr {self._further(pointer, term)}, i64 {LINES_AHEAD * CACHE_LINE}"),
-                    READ_SOON,
                 )
             for vector in range(self.vectors):
                 if vector > 0:
@@ -260,7 +276,7 @@ class FewRowsKernel:
             self._sum_rest(starts, pointers, whole)
 
     def _terms_of_square(self) -> int:
-        return terms_of_square(self.L, self.source)
+        return terms_of_square(self.L, self.source, self.strip.in_pairs)
 
     def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[Value]:
         """A transposed square of the matrix: for each term a vector of columns."""
@@ -269,7 +285,7 @@ class FewRowsKernel:
         return self._turned(chosen, term, mask)
 
     def _turned(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
-        return square(self.L, self.source, self.strip.dtype, lines, term, mask)
+        return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
         """Add the terms after the last whole square, from a copy on the stack."""
@@ -309,18 +325,23 @@ class FewRowsKernel:
         return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
 
 
+_Pointers = tuple[str, str, str]
+_Counts = tuple[str, str, str, str]
+
+
 class _FewRowsStep(ProductStepWriter):
     """The loops over blocks of terms and blocks of rows, for each strip."""
 
     def __init__(self, strip: Strip, sources: Sources) -> None:
         super().__init__(strip.dtype, sources, BATCH_AXES)
         self.strip = strip
-        self.scratch = self.e.slot(f"[{MOST_ROWS * strip.columns} x {strip.element}], align 64")
+        self.scratch = self.e.slot(f"[{MOST_ROWS_OF_LITTLE * strip.columns} x {strip.element}], align 64")
         self.converted = (
-            "" if sources.left is strip.dtype else self.e.slot(f"[{MOST_ROWS * DEPTH} x {strip.element}], align 64")
+            ""
+            if sources.left is strip.dtype
+            else self.e.slot(f"[{MOST_ROWS_OF_LITTLE * DEPTH} x {strip.element}], align 64")
         )
-        self.together, self.first, self.end = "1", self.e.slot("i64"), self.e.slot("i64")
-        """How many left operands are converted together; which was the first one, and the first after them."""
+        self.together = self._matrices_together()
 
     @property
     def left_strides(self) -> tuple[str, str]:
@@ -337,30 +358,25 @@ class _FewRowsStep(ProductStepWriter):
         return self.e.assign(f"and i1 {near}, {short}")
 
     def _matrices_together(self) -> str:
-        """How many left operands are converted at once: as many as there is room for, if these follow each other in
-        memory without gaps and each is needed once."""
-        size = self.multiply(self.number(ROWS), self.number(INNER))
-        room = self.divide(str(MOST_ROWS * DEPTH), self.larger(size, 1))
-        found = self.e.slot("i64")
-        self.e.store("i64", "1", found)
-        single = self.compare("eq", self.number(BATCH_AXES), 1), self.compare("eq", self.number(STRIPS), 1)
-        with self.e.when(self.e.assign(f"and i1 {single[0]}, {single[1]}")):
-            distance = self.number(BATCH_AXES + 1 + list(SLOTS).index("a") + 1)
-            near = self.e.assign(f"and i1 {self._is_one_row()}, {self.compare('eq', distance, size)}")
-            self.e.store("i64", self.either(near, self.larger(room, 1), 1), found)
-        return self.e.load("i64", found)
+        """How many matrices of a stack a kernel multiplies in one call: several if one stride leads from each to the
+        next, and no other kernel is attached. Left operands that are converted must also follow each other in memory
+        without gaps."""
+        rows, columns, inner = [self.number(position) for position in (ROWS, COLUMNS, INNER)]
+        conditions = [
+            self.compare("eq", self.number(BATCH_AXES), 1),
+            self.compare("eq", self.number(STRIPS), 1),
+            self.compare("eq", self.of_section(attached.CODE), 0),
+            self.compare("eq", self.of_section(attached.SCRATCH), 0),
+        ]
+        if self.converted:
+            conditions += [self._is_one_row(), self.compare("eq", self._apart("a"), self.multiply(rows, inner))]
+        all_hold = reduce(lambda one, other: self.e.assign(f"and i1 {one}, {other}"), conditions)
+        size = self.larger(self.multiply(inner, self.larger(rows, columns)), 1)
+        return self.either(all_hold, self.larger(self.divide(str(STACK_ELEMENTS), size), 1), 1)
 
-    def _converted(self, a: str, matrix: str, depth: str, following: str) -> str:
-        """Where ``depth`` terms of all rows of a left operand are in the dtype of the sums. They are converted unless
-        they were together with those before, and with them ``following`` ones, if there is room."""
-        missing = self.compare("sge", matrix, self.e.load("i64", self.end))
-        with self.e.when(self.e.assign(f"or i1 {missing}, {self.compare('eq', self.together, 1)}")):
-            count = self.smaller(self.together, following)
-            self._convert(a, depth, count)
-            self.e.store("i64", matrix, self.first)
-            self.e.store("i64", self.add(matrix, count), self.end)
-        before = self.subtract(matrix, self.e.load("i64", self.first))
-        return self.further(self.converted, self.multiply(before, self.multiply(self.number(ROWS), depth)))
+    def _apart(self, operand: str) -> str:
+        """How far the matrices of a stack with one axis are apart."""
+        return self.number(BATCH_AXES + 2 + list(SLOTS).index(operand))
 
     def _convert(self, a: str, depth: str, count: str) -> None:
         """Convert ``depth`` terms of all rows of ``count`` left operands."""
@@ -372,15 +388,12 @@ class _FewRowsStep(ProductStepWriter):
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
     def function(self, name: str) -> str:
-        if self.converted:
-            self.together = self._matrices_together()
-            self.e.store("i64", "0", self.first)
-            self.e.store("i64", "0", self.end)
-        with self.e.loop("%begin", "%end") as unit:
-            self._unit(unit)
-        return self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")
+        with self.e.loop("%begin", "%end", self.together) as unit:
+            self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
+        return self.e.function(name, STEP)
 
-    def _unit(self, unit: str) -> None:
+    def _unit(self, unit: str, count: str) -> None:
+        """A unit, or ``count`` of them that are matrices of a stack."""
         e, strip = self.e, self.strip
         strips, inner = self.number(STRIPS), self.number(INNER)
         matrix, number = self.parts(unit, strips)
@@ -392,35 +405,58 @@ class _FewRowsStep(ProductStepWriter):
         c = self.made_at(in_memory, self.scratch)
         # Without terms the loop runs once all the same, to store zeros.
         no_terms = e.assign(f"icmp eq i64 {inner}, 0")
+        # A kernel goes over the stack if it multiplies all rows at once, or if matrices are so small that it may do so
+        # for each block of rows.
+        one_block = self.compare("sle", self.number(ROWS), strip.rows)
+        small = self.compare("sle", self.multiply(self.number(ROWS), inner), SMALL_MATRIX)
+        at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
+        stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
+        elements = self.elements | {"a": self.element}
         with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
             b_here = self.in_operand("b", b, self.multiply(term, self.number(B_INNER)))
             a_here = self.in_operand("a", matrices["a"], self.multiply(term, self.number(A_INNER)))
             numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
             if self.converted:
-                a_here = self._converted(a_here, matrix, numbers[0], self.subtract("%end", unit))
-            with e.loop("0", self.number(ROWS), strip.rows) as row:
-                a = self.further(a_here, self.multiply(row, self.left_strides[0]))
-                target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
-                self._multiply(a, b_here, target, self.rest(self.number(ROWS), row, strip.rows), columns, *numbers)
+                self._convert(a_here, numbers[0], count)
+                a_here = self.converted
+            with e.loop("0", count, at_once) as other:
+                a, right, target = [
+                    self.moved(pointer, self.multiply(other, self._apart(name)), element)
+                    for pointer, (name, element) in zip((a_here, b_here, c), elements.items(), strict=True)
+                ]
+                self._rows((a, right, target), columns, numbers, stack)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
-    def _multiply(self, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
-        e, strip = self.e, self.strip
+    def _rows(self, pointers: _Pointers, columns: str, numbers: tuple[str, str], stack: Sequence[str]) -> None:
+        """Multiply all rows with a strip, in blocks of rows."""
+        a, b, c = pointers
+        with self.e.loop("0", self.number(ROWS), self.strip.rows) as row:
+            left = self.further(a, self.multiply(row, self.left_strides[0]))
+            target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
+            counts = self.rest(self.number(ROWS), row, self.strip.rows), columns, *numbers
+            self._multiply((left, b, target), counts, stack)
+
+    def _multiply(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
+        """Multiply rows with a strip. ``counts`` are rows, columns and terms, and whether to add to the result.
+        ``stack`` says how often this is done, and how far operands and results are apart."""
+        e, strip, (a, b, c), (rows, columns, depth, again) = self.e, self.strip, pointers, counts
         whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
         with e.when(whole):
-            self._call("strip", a, b, c, rows, columns, depth, again)
+            self._call("strip", pointers, counts, stack)
         with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
             there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
             target = self.in_result(c, self.multiply(column, self.number(C_COLUMN)))
-            self._call("edge", a, there, target, rows, self.rest(columns, column, strip.lanes), depth, again)
+            present = rows, self.rest(columns, column, strip.lanes), depth, again
+            self._call("edge", (a, there, target), present, stack)
 
-    def _call(self, kernel: str, a: str, b: str, c: str, rows: str, columns: str, depth: str, again: str) -> None:
+    def _call(self, kernel: str, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         positions = (B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
-        strides = ", ".join(
-            f"i64 {n}" for n in (*self.left_strides, *[self.number(position) for position in positions])
-        )
-        counts = f"i64 {depth}, i64 {rows}, i64 {columns}, i1 {again}"
-        self.e.emit(f"call void @{kernel}(ptr {a}, ptr {b}, ptr {c}, {counts}, {strides})")
+        strides = [*self.left_strides, *[self.number(position) for position in positions]]
+        operands = ", ".join([f"ptr {pointer}" for pointer in pointers])
+        rows, columns, depth, again = counts
+        distances = ", ".join([f"i64 {number}" for number in (*strides, *stack)])
+        arguments = f"{operands}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {again}, {distances}"
+        self.e.emit(f"call void @{kernel}({arguments})")
 
 
 def step_numbers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from sys import maxsize
 from typing import NamedTuple
 
 import weft.primitives as p
@@ -208,7 +209,7 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     if left is None or right is None:
         raise AssertionError(f"matmul cannot read operands with strides {a.strides} and {b.strides}")
     extents = a.shape[-2], b.shape[-1], a.shape[-1]
-    batch = list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False))
+    batch = _merged(list(zip(out.shape[:-2], a.strides, b.strides, out.strides, strict=False)))
     places = [(operand.slot, operand.offset) for operand in (a, b, out)]
     dtype, *sources = [_SIGNED.get(x.dtype, x.dtype) for x in (out, a, b)]
     if dtype in HALVES:
@@ -216,6 +217,17 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     product = Product(dtype, Sources(*sources), places, extents, (left, right), batch, call.attached, whole, in_memory)
     product = product._replace(is_fast=call.params["precision"] == FAST)
     return product if call.feeder is None else product._replace(feeder=call.feeder[1])
+
+
+def _merged(batch: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Batch axes, given as extents and strides, with neighbours merged where one stride leads through both."""
+    found: list[tuple[int, int, int, int]] = []
+    for extent, *strides in batch:
+        if found and list(found[-1][1:]) == [extent * stride for stride in strides]:
+            extent *= found.pop()[0]
+        a, b, c = strides
+        found.append((extent, a, b, c))
+    return found
 
 
 def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
@@ -270,13 +282,16 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     across, apart = product.strides[3] != 1, transposed and rows > 1
     cached = inner * columns * sources.right.size <= _CACHED
     most = few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS
+    if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
+        most = few_rows.MOST_ROWS_OF_LITTLE
     if product_pairs.takes(dtype, sources, product.extents) and not apart:
         most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
     if rows > most:
         return None
     beside = product.strides[1] == 1 or sources.left is not dtype
     side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side)
+    halves = inner if sources.right in HALVES else maxsize
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves)
     if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)

@@ -17,6 +17,7 @@ from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 
 ROWS_AHEAD = 16
 """How many rows ahead memory is prefetched, where rows are copied."""
@@ -132,3 +133,28 @@ def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
         with w.e.when(w.compare("ne", rest, 0)):
             w.copy_square(lines, panel, whole, below(w.L, "0", rest))
     return w.function(f"pack_across_{width}")
+
+
+def convert_rows(block: Block, source: Dtype) -> EmittedFunction:
+    """Convert terms of rows, in vectors as long as those of ``block``. Rows are ``DEPTH`` elements apart afterwards."""
+    w = Integers(Emitter())
+    beside = w.compare("eq", "%a_inner", 1)
+    for condition, width in ((beside, block.lanes), (w.negated(beside), 1)):
+        L = Lanes(w.e, width)
+        rest = w.remainder("%inner", width)
+        whole, masks = w.subtract("%inner", rest), below(L, "0", rest) if width > 1 else None
+
+        def convert(line: str, target: str, term: str, mask: str | None, L: Lanes = L) -> None:
+            value = read(L, source, line, w.multiply(term, "%a_inner"), mask, block.dtype)
+            store(L, value, block.dtype, Location(target, term, False), None)
+
+        with w.e.when(condition), w.e.loop("0", "%rows") as row:
+            line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
+            target = w.moved("%to", w.multiply(row, DEPTH), block.element)
+            with w.e.loop("0", whole, width) as term:
+                convert(line, target, term, None)
+            if width > 1:
+                with w.e.when(w.compare("ne", rest, 0)):
+                    convert(line, target, whole, masks)
+    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner"
+    return w.e, w.e.function("convert_rows", parameters, "internal ")

@@ -13,16 +13,25 @@ from weft.compiler.cpu.product_step import read
 from weft.dtypes import Dtype
 
 
-def terms_of_square(L: Lanes, source: Dtype) -> int:
-    """How many terms a square has: as many as elements; twice as many in half precision, where pairs of terms are
+def terms_of_square(L: Lanes, source: Dtype, in_pairs: bool = True) -> int:
+    """How many terms a square has: as many as elements; twice as many in half precision, if pairs of terms are
     transposed."""
-    return 2 * L.width if source in HALVES else L.width
+    return 2 * L.width if in_pairs and source in HALVES else L.width
 
 
-def square(L: Lanes, source: Dtype, dtype: Dtype, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
+def square(
+    L: Lanes,
+    source: Dtype,
+    dtype: Dtype,
+    lines: Sequence[str],
+    term: str,
+    mask: str | None,
+    in_pairs: bool = True,
+) -> list[Value]:
     """Vectors of the terms from ``term`` on of the elements that begin at ``lines``, as ``dtype``. Terms outside of
-    ``mask``, which has a lane for each term, are zero."""
-    if source in HALVES:
+    ``mask``, which has a lane for each term, are zero. In half precision, terms are transposed ``in_pairs`` or
+    converted first."""
+    if in_pairs and source in HALVES:
         pairs = transposed(L, dtypes.uint32, [_pairs(L, source, line, term, mask) for line in lines])
         return [x for name in pairs for x in _both(Value(L, name, dtypes.uint32), source, dtype)]
     rows = [read(L, source, line, term, mask, dtype).name for line in lines]
