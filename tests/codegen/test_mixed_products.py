@@ -95,3 +95,17 @@ def test_rounded_products_are_one_step(dtype: mx.Dtype) -> None:
         a, b = numbers(10, rows, inner, dtype=dtype), numbers(10, inner, columns, dtype=dtype)
         (plan,) = plans_of(lambda a=a, b=b: a @ b)
         assert (plan.steps.count, plan.arena) == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_few_rows_or_columns_that_are_neighbours_in_each_term(dtype: mx.Dtype, cases: Cases) -> None:
+    """They are converted as they lie. Stacks are one matrix, several at once, and with gaps between matrices; sums have
+    one block of terms or several."""
+    ways = list(product([2, 3, 5, 8, 9, 16, 31], [5, 40, 256, 257, 600], [1, 3, 50], [1, 2], [False, True]))
+    for few, inner, matrices, step, as_rows in cases.some(12, ways):
+        x, w = [numbers(matrices * step, inner, extent, dtype=dtype)[::step] for extent in (few, 37)]
+        a, b = (mx.swapaxes(x, 1, 2), w) if as_rows else (mx.swapaxes(w, 1, 2), x)
+        wide = [y.astype(mx.float32) for y in (mx.contiguous(a), b)]
+        mx.eval(wide)
+        assert_same_bits(a @ b, (wide[0] @ wide[1]).astype(dtype))
+        assert_same_bits(a.astype(mx.float32) @ b.astype(mx.float32), wide[0] @ wide[1])

@@ -75,11 +75,11 @@ def matmul_precision(precision: str) -> Iterator[None]:
     have the same bits on every processor. ``"fast"``: products of ``bfloat16`` may use instructions that add in an
     order and with roundings of their own (tile registers of Intel's AMX, several times as fast as float32). Sums are
     still those of float32, of exact products, but subnormal numbers count as zero, and another processor may give other
-    bits. What a processor has no such instructions for is reproducible all the same. (AVX512-BF16 of AMD's Zen 5 gives
-    the defined bits, apart from subnormal numbers: it is used in both cases, and ``"fast"`` does not look for those.)
-    ``mx.compile(f).explain(...)`` says which products used them. On NVIDIA's GPUs ``"fast"`` products of ``float32``
-    may round operands to 11 bits (TF32); there, a library makes all products of floating point numbers, in an order of
-    its own.
+    bits. What a processor has no such instructions for is reproducible all the same. (AVX512-BF16 of AMD's Zen 4 and 5
+    gives the defined bits, apart from subnormal numbers: it is used in both cases, and ``"fast"`` does not look for
+    those.) ``mx.compile(f).explain(...)`` says which products used them. On NVIDIA's GPUs ``"fast"`` products of
+    ``float32`` may round operands to 11 bits (TF32); there, a library makes all products of floating point numbers, in
+    an order of its own.
 
     Args:
         precision: ``"reproducible"`` or ``"fast"``.

@@ -422,7 +422,18 @@ class Lanes:
             return self._rounded("half", x)
         if self.emitter.rounds_bfloat16:
             return self._rounded("bfloat", x)
+        if self.width > 1 and "+avx512bf16" in host.current().features.split(","):
+            return self._rounded_to_bfloat16_bits(x)
         return self._cast("trunc", self._rounded_bfloat16_bits(x) >> 16, dtypes.uint16)
+
+    def _rounded_to_bfloat16_bits(self, x: Value) -> Value:
+        """The bits of ``x`` rounded to bfloat16, by an instruction that takes subnormal numbers as zero."""
+        bits = self.bitcast(Value(self, x.name, dtypes.float32), dtypes.uint32)
+        small = self.equal(bits & 0x7F800000, 0)
+        # One added to the exponent of a number below the smallest normal one makes it normal, with the same last bits.
+        normal = self.bitcast(self.select(small, bits | 0x00800000, bits), dtypes.float32)
+        rounded = self._rounded("bfloat", normal)
+        return self.select(small, rounded - 0x0080, rounded)
 
     def half_from_bits(self, bits: Value, dtype: Dtype) -> Value:
         """The value, held as float32, of half-precision bits from memory."""

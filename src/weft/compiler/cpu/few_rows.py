@@ -346,14 +346,16 @@ class _FewRowsStep(ProductStepWriter):
     @property
     def left_strides(self) -> tuple[str, str]:
         """The strides of the rows that the kernels read: from row to row and from term to term."""
-        if not self.converted:
+        if not self.converted or not self.strip.beside:
             return self.number(A_ROW), self.number(A_INNER)
         return self.either(self._is_one_row(), self.number(INNER), DEPTH), "1"
 
     def _is_one_row(self) -> str:
-        """Whether rows to convert follow each other in memory without gaps, and are converted as a single row."""
-        beside = self.compare("eq", self.number(A_INNER), 1)
+        """Whether rows to convert have no gaps in memory and few terms, so that they are converted as a single row."""
         short = self.compare("sle", self.number(INNER), DEPTH)
+        if not self.strip.beside:
+            return short
+        beside = self.compare("eq", self.number(A_INNER), 1)
         near = self.e.assign(f"and i1 {beside}, {self.compare('eq', self.number(A_ROW), self.number(INNER))}")
         return self.e.assign(f"and i1 {near}, {short}")
 
@@ -380,10 +382,10 @@ class _FewRowsStep(ProductStepWriter):
 
     def _convert(self, a: str, depth: str, count: str) -> None:
         """Convert ``depth`` terms of all rows of ``count`` left operands."""
-        one, rows = self._is_one_row(), self.number(ROWS)
+        one, rows = self._is_one_row() if self.strip.beside else "true", self.number(ROWS)
         whole = self.multiply(self.multiply(rows, depth), count)
         extents = self.either(one, 1, rows), self.either(one, whole, depth)
-        strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER)}"
+        strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER) if self.strip.beside else 1}"
         counts = ", ".join([f"i64 {extent}" for extent in extents])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 

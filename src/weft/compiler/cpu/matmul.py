@@ -288,7 +288,10 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
     if rows > most:
         return None
-    beside = product.strides[1] == 1 or sources.left is not dtype
+    # Elements that are converted first are neighbours then: the rows of a term if they were, without gaps, else
+    # the terms of a row.
+    converted = sources.left is not dtype
+    beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
     side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves)

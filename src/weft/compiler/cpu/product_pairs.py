@@ -1,8 +1,8 @@
 """Matrix products of bfloat16 by an instruction that adds the products of two terms (AVX512-BF16, VDPBF16PS).
 
 The instruction adds the product of the upper halves, then that of the lower ones, and rounds each time as a fused
-multiply-add does (Intel Software Developer's Manual, volume 2; AMD's Zen 5 gives the same bits). So with the first of
-two terms in the upper half, sums are those of `product`, unless there is a subnormal number: the instruction takes
+multiply-add does (Intel Software Developer's Manual, volume 2; AMD's Zen 4 and 5 give the same bits). So with the first
+of two terms in the upper half, sums are those of `product`, unless there is a subnormal number: the instruction takes
 subnormal operands and sums as zero. Whether there can be any is found while panels are packed. The elements of a panel
 are multiples of the last bit of the smallest one that is not zero. If the products of such last bits of the left and
 the right panel are multiples of 2^-126, the smallest normal number, all sums are too, also after rounding, so none is
@@ -53,9 +53,9 @@ SMALLEST_WORK = 5000
 _LINES_AHEAD = 4
 """How many cache lines ahead an element's terms are prefetched, where there are many elements."""
 
-PROCESSORS = ("znver5",)
+PROCESSORS = ("znver4", "znver5")
 """LLVM's names of processors on which bits were compared, and on which this instruction does twice as many
-multiplications in a time as float32 does. On an Intel Xeon it does half as many; AMD's Zen 4 was not measured."""
+multiplications in a time as float32 does. On an Intel Xeon it does half as many."""
 
 _SOURCES = Sources(dtypes.bfloat16, dtypes.bfloat16)
 
