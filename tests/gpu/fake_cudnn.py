@@ -39,13 +39,14 @@ class _Made:
 class FakeCudnn:
     """``engines`` are those that the heuristics propose: for each its notes on numbers, and whether it can be planned.
     A plan needs ``scratch`` bytes of memory, which an execution overwrites. Tensors are refused if ``refuses(strides)``
-    is true."""
+    is true. ``before_plan`` is called before each plan is made."""
 
     def __init__(self, driver: FakeDriver, scratch: int = 48) -> None:
         self._driver = driver
         self.scratch = scratch
         self.engines: list[tuple[list[Note], bool]] = [([Note.NONDETERMINISTIC], True), ([], False), ([], True)]
         self.refuses: Callable[[list[int]], bool] = lambda strides: False
+        self.before_plan: Callable[[], object] = lambda: None
         self.executed = 0
         self._numbers = count(1)
         self._made: dict[int, _Made] = {}
@@ -103,6 +104,7 @@ class FakeCudnn:
     def _finalize(self, descriptor: Any) -> int:
         made = self.of(descriptor)
         if made.kind == DescriptorKind.PLAN:
+            self.before_plan()
             (configuration,) = made.values[Attribute.PLAN_CONFIGURATION]
             number = self.of(configuration).values[0][0]
             if not self.engines[number][1]:

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from threading import Barrier, Event
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from tests.gpu.fake_cudnn import BAD, FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
 from tests.sampling import Cases
 from weft.compiler import evaluate
-from weft.compiler.cuda.cudnn import attention, convolution
+from weft.compiler.cuda.cudnn import attention, convolution, operations
 from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Library
 from weft.runtime.cuda.cudnn.plans import Note
@@ -331,6 +332,36 @@ def test_engines_are_chosen(library: FakeCudnn) -> None:
     y = drawn(2, 3, 3, 2)
     assert np.allclose(wide(mx.conv2d(y, w)), wide(mx.conv2d(y, w, stream=mx.cpu)), atol=1e-5)
     assert library.executed == 2
+
+
+def test_plans_of_a_program_are_made_at_the_same_time(library: FakeCudnn) -> None:
+    library.engines = [([], True)]
+    library.before_plan = Barrier(2, timeout=60).wait
+    mx.eval(attend(False, "causal")(*arrays_of(HEADS["plain"], False, mx.bfloat16)))
+    assert library.executed == 2
+
+
+def test_a_program_is_planned_again_without_what_cudnn_refuses(
+    library: FakeCudnn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it refuses is only known when the rest is planned."""
+    library.engines, is_placed, scratch = [([], False)], Event(), operations.ExpectedPlan.scratch
+
+    def asked(plan: operations.ExpectedPlan) -> int:
+        is_placed.set()
+        return scratch(plan)
+
+    monkeypatch.setattr(operations.ExpectedPlan, "scratch", asked)
+    library.before_plan = partial(is_placed.wait, 60)
+    arrays = arrays_of(HEADS["plain"], False, mx.bfloat16)
+    found = attend(False, None)(*arrays)
+    mx.eval(found)
+    assert is_placed.is_set()
+    assert library.executed == 0
+    with mx.stream(mx.cpu):
+        wanted = attend(False, None)(*arrays)
+    for one, other in zip(found, wanted, strict=True):
+        assert np.allclose(wide(one), wide(other), atol=0.03)
 
 
 def test_operands_that_begin_anywhere(library: FakeCudnn, driver: FakeDriver) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 from weft.compiler.compared_keys import Lookup
 from weft.compiler.describing import Describer, Description
 from weft.compiler.groups import Group
+from weft.compiler.launches import Watch
 from weft.compiler.making_steps import StepMaker
-from weft.compiler.planner import CHECKS, Output, planner_of
+from weft.compiler.plan_check import Slots
+from weft.compiler.planner import CHECKS, Output, Planner, planner_of
 from weft.compiler.program import Entry
-from weft.compiler.target import Target
+from weft.compiler.target import PlanAgainError, Target
 from weft.graph.node import Node
 from weft.runtime.engine import Engine
 from weft.runtime.memory import size_class, span_of
@@ -109,8 +112,8 @@ class Plan(PlanParts[Sealed]):
         def watch(group: Group, node: Node) -> None:
             computed.setdefault(group, {})[node] = None
 
-        planner = planner_of(self.entries, self.wanted, self.target, watch)
-        steps = StepMaker(planner, planner.slots()[0]).steps()
+        planner, slots, _ = _planned(self.entries, self.wanted, self.target, watch)
+        steps = StepMaker(planner, slots).steps()
         if [tuple(step.step) for step in steps] != self.steps.rows():
             raise AssertionError("planning the same program again gave another plan")
         return Describer(planner, computed).description(steps)
@@ -120,8 +123,7 @@ def parts_of(
     entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine, lookup: Lookup = dict
 ) -> Unsealed:
     """Plan a program for a target; ``outputs`` are positions of entries."""
-    planner = planner_of(entries, outputs, target, lookup=lookup)
-    slots, arena = planner.slots()
+    planner, slots, arena = _planned(entries, outputs, target, lookup=lookup)
     planned = StepMaker(planner, slots).steps()
     found = planner.donations()
     if CHECKS and lookup is dict:
@@ -136,6 +138,20 @@ def parts_of(
         work=DEVICE_WORK if engine.queues else sum([one.work for one in planned]),
         donations=found,
     )
+
+
+def _planned(
+    entries: Sequence[Entry],
+    outputs: Sequence[int],
+    target: Target,
+    watch: Watch | None = None,
+    lookup: Lookup = dict,
+) -> tuple[Planner, Slots, int]:
+    """The planner of a program, where everything is in memory, and the size of the memory for temporaries."""
+    while True:
+        with suppress(PlanAgainError):
+            planner = planner_of(entries, outputs, target, watch, lookup)
+            return planner, *planner.slots()
 
 
 def plan_from(

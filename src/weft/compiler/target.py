@@ -110,6 +110,11 @@ class ChainEntry(NamedTuple):
     by_turn: int
 
 
+class PlanAgainError(Exception):
+    """A target cannot do what it has put in place of an operation (see `Target.replaced`). It knows that now, so the
+    program is planned again."""
+
+
 class Target(ABC):
     """A kind of processor to generate code for.
 

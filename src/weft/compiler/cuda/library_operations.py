@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
-from weft.primitives.routine import MakeSteps, Routine
+from weft.primitives.routine import Count, MakeSteps, Routine
 from weft.primitives.structure import Several, result_of
 
 Results = Sequence[tuple[Shape, Dtype]]
@@ -19,17 +19,25 @@ class LibraryOperation(Several):
 
     A node says what the ``work`` is, shapes and dtypes of the ``results``, the bytes of ``scratch`` memory, and how
     many scalar operations (``arithmetic``) it takes. A library may have ``more`` parameters. ``names`` are singular and
-    plural of a call's name, and ``step`` makes the step of a call.
+    plural of a call's name, and ``step`` makes the step of a call. If a node does not say the bytes of scratch memory
+    themselves, ``scratch`` finds them.
     """
 
     parameters: tuple[str, ...] = ("work", "results", "scratch", "arithmetic")
 
-    def __init__(self, name: str, names: tuple[str, str], step: MakeSteps, more: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        names: tuple[str, str],
+        step: MakeSteps,
+        more: tuple[str, ...] = (),
+        scratch: Count = lambda node: node.keywords["scratch"],
+    ) -> None:
         self.name = name
         self.parameters = (*self.parameters, *more)
         self._results: weakref.WeakKeyDictionary[Node, list[weakref.ref[Node]]] = weakref.WeakKeyDictionary()
         self.routine = Routine(
-            scratch=lambda node: node.keywords["scratch"],
+            scratch=scratch,
             arithmetic=lambda node: node.keywords["arithmetic"],
             names=names,
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -41,6 +42,8 @@ ALIGNMENT = 16
 """Addresses of tensors are multiples of this many bytes."""
 _CACHED = 1024
 """How many plans are cached for a card."""
+_THREADS = 4
+"""How many plans are made at the same time. cuDNN takes up to half a second for one, most of it on one thread."""
 
 
 class Note(IntEnum):
@@ -78,38 +81,71 @@ class CudnnPlan(NamedTuple):
 
 
 class CudnnPlans:
-    """The latest plans of one card. Steps that were queued hold their own plans."""
+    """The latest plans of one card. Steps that were queued hold their own plans. ``enter`` makes the card the current
+    one of a thread, and ``memory`` allocates copies, which memory statistics leave out."""
 
-    def __init__(self, library: Library, memory: Any) -> None:
+    def __init__(self, library: Library, memory: Any, enter: Callable[[], object]) -> None:
         self.library = library
         self.memory = memory
-        """Allocates copies, which memory statistics leave out."""
-        self._handle = library.handle()
-        self._found: dict[CudnnWork, CudnnPlan | None] = {}
+        self._enter = enter
+        self._handles: list[int] = []
+        """Those that no thread uses: a handle may be used by one thread at a time."""
+        self._threads = ThreadPoolExecutor(_THREADS, "weft cuDNN")
+        self._found: dict[CudnnWork, Future[CudnnPlan | None]] = {}
         self._lock = fork_safe_lock()
 
     def of(self, work: CudnnWork) -> CudnnPlan | None:
         """The plan for a request; None if no engine can compute it as required."""
+        return self.begun(work).result()
+
+    def begun(self, work: CudnnWork) -> Future[CudnnPlan | None]:
+        """As `of`, but a thread makes the plan. For equal requests it is the same object."""
         with self._lock:
-            if work not in self._found:
-                if len(self._found) == _CACHED:
+            found = self._found.get(work)
+            if found is None or (found.done() and found.exception() is not None):
+                if len(self._found) >= _CACHED:
                     del self._found[next(iter(self._found))]
-                self._found[work] = self._new(work)
-            return self._found[work]
+                found = self._found[work] = self._started(work)
+            return found
+
+    def settle(self) -> None:
+        """Wait until all plans that were begun are made."""
+        with self._lock:
+            begun = list(self._found.values())
+        wait(begun)
+
+    def _started(self, work: CudnnWork) -> Future[CudnnPlan | None]:
+        try:
+            return self._threads.submit(self._new, work)
+        except RuntimeError:  # no thread can be started: the interpreter ends, or there are too many
+            found: Future[CudnnPlan | None] = Future()
+            found.set_result(self._new(work))
+            return found
 
     def _new(self, work: CudnnWork) -> CudnnPlan | None:
+        self._enter()
+        try:
+            handle = self._handles.pop()
+        except IndexError:
+            handle = self.library.handle()
+        try:
+            return self._with_handle(handle, work)
+        finally:
+            self._handles.append(handle)
+
+    def _with_handle(self, handle: int, work: CudnnWork) -> CudnnPlan | None:
         known: dict[DescriptorContent, Descriptor] = {}
         try:
             operations = [self.library.made(one, known) for one in work.operations]
             graph = Descriptor(self.library, DescriptorKind.GRAPH)
             graph.set(Attribute.GRAPH_OPERATIONS, Of.DESCRIPTOR, *operations).set(
-                Attribute.GRAPH_HANDLE, Of.HANDLE, self._handle
+                Attribute.GRAPH_HANDLE, Of.HANDLE, handle
             ).finalized()
         except CudnnError:
             return None
         for mode in (_HEURISTICS_A, _FALLBACK):
             for configuration in self._configurations(graph, mode):
-                plan = self._planned(graph, configuration, work.avoided)
+                plan = self._planned(handle, graph, configuration, work.avoided)
                 if plan is not None:
                     return plan
         return None
@@ -127,13 +163,15 @@ class CudnnPlans:
         except CudnnError:
             return []
 
-    def _planned(self, graph: Descriptor, configuration: Descriptor, avoided: frozenset[Note]) -> CudnnPlan | None:
+    def _planned(
+        self, handle: int, graph: Descriptor, configuration: Descriptor, avoided: frozenset[Note]
+    ) -> CudnnPlan | None:
         try:
             (engine,) = configuration.get_descriptors(Attribute.CONFIGURATION_ENGINE, DescriptorKind.ENGINE, 1)
             if avoided.intersection(engine.get(Attribute.ENGINE_NOTES, Of.NUMERICAL_NOTE, _MOST_NOTES)):
                 return None
             native = Descriptor(self.library, DescriptorKind.PLAN)
-            native.set(Attribute.PLAN_HANDLE, Of.HANDLE, self._handle).set(
+            native.set(Attribute.PLAN_HANDLE, Of.HANDLE, handle).set(
                 Attribute.PLAN_CONFIGURATION, Of.DESCRIPTOR, configuration
             ).finalized()
             native.used.append(graph)
@@ -231,7 +269,7 @@ def plans_of(engine: CudaEngine | None) -> CudnnPlans | None:
         with _new_plans:
             found = shared.get(CUDNN)
             if found is None:
-                found = shared[CUDNN] = CudnnPlans(_library(), OwnMemory(engine))
+                found = shared[CUDNN] = CudnnPlans(_library(), OwnMemory(engine), engine.entered)
     return found
 
 
