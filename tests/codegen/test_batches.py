@@ -14,6 +14,10 @@ import pytest
 import weft.core as mx
 from weft.compiler import evaluate
 from weft.compiler.codegen import batches, jit, llvm_threads, loading, nvptx
+from weft.compiler.cuda.target import CudaTarget
+from weft.compiler.plan import parts_of
+from weft.compiler.program import Program
+from weft.runtime.engine import engine_of
 from weft.runtime.host import host
 
 TEXT = """
@@ -68,6 +72,26 @@ def test_kernels_of_a_plan_are_made_together(
     assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
     assert len(names) - before > 2
     assert all(name.startswith("weft LLVM") for name in names[before:]) == (processors > 1)
+
+
+def test_all_kernels_of_a_call_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sort on a GPU is a call with several kernels."""
+    monkeypatch.setattr(loading, "_sources", [])  # nothing is cached on disk
+    x = mx.ones((100_000,))
+    mx.eval(x)
+    sizes, make = [], batches.Batch.make
+
+    def watched(batch: batches.Batch) -> None:
+        sizes.append(len(batch.waiting))
+        make(batch)
+
+    monkeypatch.setattr(batches.Batch, "make", watched)
+    program = Program()
+    program.add([mx.sort(x).node], lambda node: None if node.value is None else node.value.strides)
+    parts = parts_of(program.entries, [len(program.entries) - 1], CudaTarget("sm_90"), engine_of(mx.Device(mx.cpu)))
+    kernels = {step.code for step in parts.steps}
+    assert len(kernels) > 2
+    assert sizes == [len(kernels), 0]
 
 
 def test_the_same_code_on_several_threads() -> None:

@@ -28,6 +28,7 @@ from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.graph.node import Node
 from weft.runtime.atomic import first_failure
 from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.host import host
 
@@ -79,6 +80,9 @@ class FakeTarget(Target):
         self.stand_in = host.target
         self.declines = declines
         self.routines: set[Any] = set()
+
+    def is_waiting(self) -> bool:
+        return plans.is_waiting(self.machine)
 
     def does(self, node: Node) -> bool:
         return node.primitive in self.routines and super().does(node)

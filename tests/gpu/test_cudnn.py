@@ -344,22 +344,26 @@ def test_plans_of_a_program_are_made_at_the_same_time(library: FakeCudnn) -> Non
 def test_a_program_is_planned_again_without_what_cudnn_refuses(
     library: FakeCudnn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it refuses is only known when the rest is planned."""
+    """That it refuses is only known when the rest is planned, and when the kernels are there."""
     library.engines, is_placed, scratch = [([], False)], Event(), operations.ExpectedPlan.scratch
+    kernels = []
 
     def asked(plan: operations.ExpectedPlan) -> int:
+        kernels.append(weft.counters().kernels)
         is_placed.set()
         return scratch(plan)
 
     monkeypatch.setattr(operations.ExpectedPlan, "scratch", asked)
     library.before_plan = partial(is_placed.wait, 60)
     arrays = arrays_of(HEADS["plain"], False, mx.bfloat16)
-    found = attend(False, None)(*arrays)
+    mx.eval(arrays)
+    before = weft.counters().kernels
+    found = [x * 1.7 - mx.sin(x) for x in attend(False, None)(*arrays)]
     mx.eval(found)
-    assert is_placed.is_set()
+    assert kernels[0] > before
     assert library.executed == 0
     with mx.stream(mx.cpu):
-        wanted = attend(False, None)(*arrays)
+        wanted = [x * 1.7 - mx.sin(x) for x in attend(False, None)(*arrays)]
     for one, other in zip(found, wanted, strict=True):
         assert np.allclose(wide(one), wide(other), atol=0.03)
 

@@ -40,6 +40,18 @@ class TableEntries(NamedTuple):
     constant: Callable[[int], int]
 
 
+class _Nowhere(Slots):
+    """Slots for generating code, which does not depend on where anything is in memory."""
+
+    def __missing__(self, key: object) -> tuple[int, int]:
+        return 0, 0
+
+
+def generate_code(planner: Planner) -> None:
+    """Generate the code of all steps, before it is known where everything is in memory."""
+    StepMaker(planner, _Nowhere()).steps()
+
+
 class StepMaker:
     """Makes the steps of what was planned; ``slots`` say where everything is in memory."""
 
@@ -77,11 +89,9 @@ class StepMaker:
         """The step of a chain."""
         own = ChainTable(chain, self.slots, self.slots[chain], self.planner.made_in_place())
         table = TableEntries(own, lambda number: own.plain(self.planner.layout.constant(number)))
-        steps = [
-            one
-            for scheduled in self.planner.scheduled[chain.first : chain.last + 1]
-            for one in self._steps_of(scheduled, table)
-        ]
+        parts = self.planner.scheduled[chain.first : chain.last + 1]
+        made = batches.each([partial(self._steps_of, scheduled, table) for scheduled in parts])
+        steps = [one for part in made for one in part]
         step = self.planner.target.chained(chain.turns, chain.units, own.entries, [one.step for one in steps])
         work = sum([one.work for one in steps])
         return [PlannedStep(steps[0].group, None, None, step, work, chain=chain, chained=steps)]
@@ -94,7 +104,8 @@ class StepMaker:
         target = self.planner.division.target_of(group)
         routine.require(node.primitive.name, node.inputs, (target.kind,))
         made = routine.steps(self._routine_call(group, table), target.kind)
-        made = [step._replace(code=target.routine_code(step.code)) for step in made]
+        codes = batches.each([partial(target.routine_code, step.code) for step in made])
+        made = [step._replace(code=code) for step, code in zip(made, codes, strict=True)]
         whole = sum([step.work for step in made])
         phases = [Phase(number, len(made), step.work, whole, step.way) for number, step in enumerate(made)]
         beside = sum([kernel.launch.work for kernel in self._kernels_of(group)])

@@ -11,7 +11,7 @@ from weft.compiler.compared_keys import Lookup
 from weft.compiler.describing import Describer, Description
 from weft.compiler.groups import Group
 from weft.compiler.launches import Watch
-from weft.compiler.making_steps import StepMaker
+from weft.compiler.making_steps import StepMaker, generate_code
 from weft.compiler.plan_check import Slots
 from weft.compiler.planner import CHECKS, Output, Planner, planner_of
 from weft.compiler.program import Entry
@@ -151,6 +151,8 @@ def _planned(
     while True:
         with suppress(PlanAgainError):
             planner = planner_of(entries, outputs, target, watch, lookup)
+            if target.is_waiting():
+                generate_code(planner)
             return planner, *planner.slots()
 
 

@@ -154,6 +154,10 @@ class Target(ABC):
         to; None if it has nothing better."""
         return replacement(node, self.kind, self.machine)
 
+    def is_waiting(self) -> bool:
+        """Whether a library still finds out how much scratch memory its calls need."""
+        return False
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds under which steps of routines are looked up: that of this target, and that of its stand-in."""

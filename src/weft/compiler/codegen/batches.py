@@ -8,10 +8,10 @@ are made again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from weft.compiler import dumps
 from weft.runtime import recording
@@ -19,6 +19,8 @@ from weft.runtime.atomic import without_interrupts
 from weft.runtime.processors import available_processors
 
 MOST_THREADS = 16
+
+_Made = TypeVar("_Made")
 
 
 class Deferred(Exception):
@@ -63,6 +65,24 @@ def _by_threads(waiting: list[tuple[bytes, Work]], threads: int) -> list[tuple[b
         except RuntimeError:  # no thread can be started: the interpreter ends, or there are too many
             return [(key, outcome_of(work, work.alone)) for key, work in waiting]
         return [(key, one.result()) for (key, _), one in zip(waiting, made, strict=True)]
+
+
+def each(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
+    """The results of all ``makers``, in order.
+
+    Raises:
+        Deferred: code that one of them needs, and all that others need, will be generated with the batch.
+    """
+    made = []
+    deferred: Deferred | None = None
+    for maker in makers:
+        try:
+            made.append(maker())
+        except Deferred as error:
+            deferred = error
+    if deferred is not None:
+        raise deferred
+    return made
 
 
 def outcome_of(work: Work, make: Callable[[str], Any]) -> Any:

@@ -15,6 +15,7 @@ from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.primitives.replacing import replaced_in
 from weft.primitives.routine import implemented_in
 from weft.runtime.cuda.code import CudaCode
+from weft.runtime.cuda.cudnn import plans
 
 
 class CudaTarget(Target):
@@ -62,6 +63,9 @@ class CudaTarget(Target):
 
     def joined(self, rows: Launch, schedule: Schedule, columns: Launch) -> tuple[Launch, Schedule] | None:
         return joining.joined(rows, schedule, columns)
+
+    def is_waiting(self) -> bool:
+        return plans.is_waiting(self.machine)
 
     @property
     def cache_key(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import wait
 from math import prod
 from typing import Any
 
@@ -40,7 +41,7 @@ class ExpectedPlan:
         """
         found = self._found.result()
         if found is None:
-            self._plans.settle()  # so that all works that cuDNN refuses are known, when the program is planned again
+            wait(self._plans.unfinished())  # to know all that cuDNN refuses when the program is planned again
             raise PlanAgainError
         return found.scratch
 
@@ -73,9 +74,7 @@ class CudnnOperation(LibraryOperation):
 
 
 def _step(call: RoutineCall) -> RoutineStep:
-    places = [(one.slot, one.offset) for one in (*call.operands, *call.results)]
-    if call.params["scratch"].scratch():
-        places.append(call.scratch)
+    places = [*[(one.slot, one.offset) for one in (*call.operands, *call.results)], call.scratch]
     work: CudnnWork = call.params["work"]
     sizes = tuple([prod(one.shape) * one.dtype.size for one in call.operands])
     code = CudnnCall(work.title, tuple(places), work, sizes, call.params["offsets"])

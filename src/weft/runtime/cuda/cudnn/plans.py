@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -108,11 +108,10 @@ class CudnnPlans:
                 found = self._found[work] = self._started(work)
             return found
 
-    def settle(self) -> None:
-        """Wait until all plans that were begun are made."""
+    def unfinished(self) -> list[Future[CudnnPlan | None]]:
+        """The plans that threads are making."""
         with self._lock:
-            begun = list(self._found.values())
-        wait(begun)
+            return [found for found in self._found.values() if not found.done()]
 
     def _started(self, work: CudnnWork) -> Future[CudnnPlan | None]:
         try:
@@ -199,7 +198,7 @@ class _Pack(Descriptor):
 @dataclass(frozen=True)
 class CudnnCall(LibraryCall):
     """A step that cuDNN computes. ``places`` are those of the tensors in memory, first the operands, which have
-    ``sizes`` in bytes, and of scratch memory if there is any. An operand at an address that cuDNN cannot read is copied
+    ``sizes`` in bytes, and of scratch memory. An operand at an address that cuDNN cannot read is copied
     first.
 
     It may be several calls, each for the parts of the tensors that begin ``offsets`` bytes after their beginnings.
@@ -271,6 +270,12 @@ def plans_of(engine: CudaEngine | None) -> CudnnPlans | None:
             if found is None:
                 found = shared[CUDNN] = CudnnPlans(_library(), OwnMemory(engine), engine.entered)
     return found
+
+
+def is_waiting(engine: CudaEngine | None) -> bool:
+    """Whether plans for a card are being made."""
+    found: CudnnPlans | None = None if engine is None else engine.order.shared.get(CUDNN)
+    return found is not None and bool(found.unfinished())
 
 
 @cache
