@@ -187,7 +187,7 @@ def clipped(namespace: Any, x: Any) -> Any:
 
 
 @quiet
-def log_sum_exp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
+def log_sum_exp(x: np.ndarray, axis: Any, keepdims: Any) -> np.ndarray:
     return np.log(np.exp(x).sum(axis=axis, keepdims=keepdims))
 
 

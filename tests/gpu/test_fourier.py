@@ -47,7 +47,7 @@ def drawn(*shape: int, real: bool = False) -> mx.array:
 
 def assert_near(found: Any, wanted: np.ndarray) -> None:
     assert found.shape == wanted.shape
-    assert np.allclose(np.array(found), wanted, rtol=1e-4, atol=1e-4 * max(abs(wanted).max(initial=0), 1))
+    assert np.allclose(np.array(found), wanted, rtol=1e-4, atol=1e-4 * max(float(abs(wanted).max(initial=0)), 1))
 
 
 SHAPES = [(6,), (1,), (2,), (3, 5), (4, 1), (2, 3, 4), (9, 3, 5), (0, 4), (10, 4, 2, 3)]

@@ -56,7 +56,7 @@ def positive(*shape: int, dtype: mx.Dtype = mx.float32) -> mx.array:
 def assert_near(found: np.ndarray, wanted: np.ndarray, x: mx.array, factor: float = 30) -> None:
     """Within a bound that grows with the extent of matrices like ``x``."""
     assert found.shape == wanted.shape
-    allowed = factor * max(x.shape[-2:]) * ROUNDING[x.dtype] * max(abs(wanted).max(initial=0), 1)
+    allowed = factor * max(x.shape[-2:]) * ROUNDING[x.dtype] * max(float(abs(wanted).max(initial=0)), 1)
     assert abs(found - wanted).max(initial=0) <= allowed, (abs(found - wanted).max(), allowed, x.shape)
 
 
@@ -245,4 +245,4 @@ def test_transformations(name: str) -> None:
             mx.eval(wanted)
         for one, exact in zip(found, wanted, strict=True):
             x, y = wide(one), wide(exact)
-            assert np.allclose(x, y, rtol=2e-3, atol=2e-3 * max(abs(y).max(), 1)), abs(x - y).max()
+            assert np.allclose(x, y, rtol=2e-3, atol=2e-3 * max(float(abs(y).max()), 1)), abs(x - y).max()

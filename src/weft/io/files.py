@@ -65,4 +65,4 @@ def values_of(name: str, value: Any, argument: str) -> np.ndarray[Any, Any]:
 
 def bytes_of(values: np.ndarray[Any, Any]) -> memoryview:
     """The memory of a row-major array."""
-    return memoryview(values.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # NumPy arrays are buffers
+    return values.reshape(-1).view(np.uint8).data

@@ -249,5 +249,5 @@ def _read(source: Source, stored: _Stored, unpack: Unpack, memory: memoryview) -
         blocks = np.frombuffer(source.bytes_at(position, count * size), np.uint8).reshape(count, size)
         with np.errstate(over="ignore", invalid="ignore"):
             elements = unpack(blocks)
-        memory[filled : filled + elements.nbytes] = memoryview(elements.reshape(-1).view(np.uint8))  # type: ignore[arg-type]  # NumPy arrays are buffers
+        memory[filled : filled + elements.nbytes] = elements.reshape(-1).view(np.uint8).data
         position, filled = position + count * size, filled + elements.nbytes

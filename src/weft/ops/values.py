@@ -159,4 +159,4 @@ def buffer(node: Node, flags: int) -> memoryview:
     values = elements(node, "take the buffer of")
     if flags & _WRITABLE and not values.flags.writeable:
         raise BufferError(READ_ONLY)
-    return memoryview(values)  # type: ignore[arg-type]  # NumPy arrays are buffers
+    return values.data
