@@ -46,6 +46,8 @@ class RoPE(Module):
         return f"{self.dims}, traditional={self.traditional}"
 
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+        if self.base is None:
+            raise ValueError("[RoPE] base is None: set the module's attribute base to a number before calling it.")
         settings = {"traditional": self.traditional, "base": self.base, "scale": self.scale}
         return mx.fast.rope(array_input(self, x), self.dims, offset=offset, **settings)
 
