@@ -6,12 +6,15 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
 import weft.core as mx
+import weft.primitives as p
+from weft.compiler import rewrites
 from weft.compiler.cpu import product_amx
 
 FAST, REPRODUCIBLE = "fast", "reproducible"
@@ -138,6 +141,24 @@ def test_other_dtypes_have_one_plan() -> None:
             mx.eval(a @ a.T)
         made = weft.counters() - before
         assert (made.plans, made.kernels) == (int(dtype == mx.float32), 0)
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float32], ids=str)
+def test_products_that_planning_makes_are_reproducible(dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan depends on its program alone, in which convolutions and attention have no precision."""
+    found: list[str] = []
+    original = rewrites.planned_graph
+
+    def noted(*arguments: Any) -> rewrites.Graph:
+        graph = original(*arguments)
+        found.extend(node.keywords["precision"] for node in graph.order if node.primitive is p.matmul)
+        return graph
+
+    monkeypatch.setattr("weft.compiler.planner.planned_graph", noted)
+    x, w, q = (drawn(10, *shape).astype(dtype) for shape in ((2, 5, 7, 34), (33, 1, 1, 34), (1, 3, 37, 34)))
+    with weft.matmul_precision(FAST):
+        mx.eval(mx.conv2d(x, w), mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0))
+    assert set(found) == {REPRODUCIBLE}
 
 
 def test_the_innermost_block_counts(process_precision: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ from weft.compiler.target import Target
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
 from weft.graph.symbolic import open_trace
 from weft.graph.tracing import no_value
+from weft.runtime.precision import REPRODUCIBLE, matmul_precision
 
 UNROLLED_ELEMENTS = 8
 """Reductions of up to this many elements are unrolled. One of more elements fills the lanes of a vector well enough."""
@@ -88,17 +89,19 @@ def _is_plain(value: object) -> bool:
 
 
 def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Target | None = None) -> Graph:
-    """The graph of a program's key after all passes, for a target that may replace some operations."""
-    graph = lowering(expansion(graph_of(entries, outputs), target))
-    if target is not None and target.limits.in_parts:
-        graph = partition(graph)
-    if target is not None:
-        graph = adaptation(graph, target)
-    for rewrite in PASSES:
-        graph = rewrite(graph)
-    if target is None:
-        return graph
-    return assignments(long_rows(boxes(graph, target), target.limits.short_row), target)
+    """The graph of a program's key after all passes, for a target that may replace some operations. A plan depends on
+    its program alone, so products that passes make do not follow the precision that is set while it is made."""
+    with matmul_precision(REPRODUCIBLE):
+        graph = lowering(expansion(graph_of(entries, outputs), target))
+        if target is not None and target.limits.in_parts:
+            graph = partition(graph)
+        if target is not None:
+            graph = adaptation(graph, target)
+        for rewrite in PASSES:
+            graph = rewrite(graph)
+        if target is None:
+            return graph
+        return assignments(long_rows(boxes(graph, target), target.limits.short_row), target)
 
 
 def expansion(graph: Graph, target: Target | None = None) -> Graph:

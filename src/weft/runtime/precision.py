@@ -79,7 +79,7 @@ def matmul_precision(precision: str) -> Iterator[None]:
     gives the defined bits, apart from subnormal numbers: it is used in both cases, and ``"fast"`` does not look for
     those.) ``mx.compile(f).explain(...)`` says which products used them. On NVIDIA's GPUs ``"fast"`` products of
     ``float32`` may round operands to 11 bits (TF32); there, a library makes all products of floating point numbers, in
-    an order of its own.
+    an order of its own. Convolutions and attention are the same with both.
 
     Args:
         precision: ``"reproducible"`` or ``"fast"``.
