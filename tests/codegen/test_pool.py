@@ -71,7 +71,7 @@ def run(executor: Executor, units: int, grain: int) -> list[int]:
     return list(array("Q", memory))[units * (STEPS % 2) :][:units]
 
 
-@pytest.fixture(params=[1, 2, 5, 16])
+@pytest.fixture(params=[1, 2, 5, 16, 43])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     """An executor with a pool that no other test uses."""
     made = Executor(runtime_functions(), request.param)
@@ -81,7 +81,7 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
 
 def test_each_unit_of_each_step_once(executor: Executor, rng: np.random.Generator) -> None:
     for _ in range(12):
-        units, grain = int(rng.choice([2, 3, 16, 17, 100, 1000])), int(rng.choice([1, 2, 7]))
+        units, grain = int(rng.choice([2, 3, 16, 17, 42, 100, 1000])), int(rng.choice([1, 2, 7]))
         assert run(executor, units, grain) == [expected(units)] * units, (units, grain)
 
 

@@ -14,6 +14,11 @@ Memory that one thread writes while others access it is in cache lines of its ow
   older one, none was taken. A thread takes a grain by a compare-and-exchange of the claim for one with the epoch of the
   job and one grain more. A job ends when the grains of all shares are finished; a worker that comes later finds none to
   take.
+- Neighbouring shares are a *group*, for which finished grains are counted. The thread that finishes the last one of a
+  group sets this count back to 0, and adds one to the groups that are finished; for these the caller waits. If all
+  threads added to one count, each would wait for all others at the end of a job.
+- A thread adds to that count when it has done its share, before it looks for grains in other shares. It stops looking
+  when the job is over: if it read the claims of all shares first, each would come from the cache of another processor.
 - A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
   Then it sets ``parked`` and sleeps. A caller wakes two of the workers for which its job has shares, and each of these
   wakes two more.
@@ -28,12 +33,15 @@ from weft.runtime.thread_stack import GIVEN_BYTES
 EPOCH_SHIFT = 16
 """A claim has the epoch above this many bits, which hold the number of grains."""
 MOST_GRAINS = 1 << (EPOCH_SHIFT - 1)
+GROUP_SHARES = 8
+"""So many threads add to the same count. With 64 threads, there are as many groups."""
 
 CONSTANTS = {
     **pool_waiting.CONSTANTS,
     "STACK_BYTES": GIVEN_BYTES,
     "EPOCH_SHIFT": EPOCH_SHIFT,
     "MOST_GRAINS": MOST_GRAINS,
+    "GROUP_SHARES": GROUP_SHARES,
 }
 
 # The mutex and the conditions have more room than the pthread types of any platform need.
@@ -61,6 +69,8 @@ _POOL_FIELDS: Fields = {
 _THREAD_FIELDS: Fields = {
     "claim": "i64",
     "end_of_claim": "[7 x i64]",
+    "finished": "i64",
+    "end_of_finished": "[7 x i64]",
     "pool": "ptr",
     "index": "i64",
     "parked": "i64",
@@ -150,6 +160,22 @@ define internal i64 @grains_of(i64 %units, i64 %grain) {
   ret i64 %grains
 }
 
+; The first grain of share %s, if the %longer first shares have a grain more than %even.
+define internal i64 @first_of(i64 %s, i64 %even, i64 %longer) {
+  %is_longer = icmp ult i64 %s, %longer
+  %longer_before = select i1 %is_longer, i64 %s, i64 %longer
+  %product = mul i64 %s, %even
+  %first = add i64 %product, %longer_before
+  ret i64 %first
+}
+
+define internal i64 @groups_of(i64 %shares) {
+  %most = add i64 %shares, GROUP_SHARES
+  %rounded = sub i64 %most, 1
+  %groups = udiv i64 %rounded, GROUP_SHARES
+  ret i64 %groups
+}
+
 ; Take one of the %count grains of a share: its number, or one from %count on if there is none left.
 define internal i64 @take(ptr %claim, i64 %epoch, i64 %count) {
 entry:
@@ -172,40 +198,31 @@ out:
   ret i64 %taken
 }
 
-; Do grains of a job, until none is left to take, and return how many. %mine is the share to begin with.
-define internal i64 @work(ptr %p, i64 %mine, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
-    i64 %shares) {
+; Do grains of a job, until none is left to take, or until it is over: %word is %number then (or, if %wanted, it is
+; another one). %mine is the share to begin with.
+define internal void @work(ptr %p, i64 %mine, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
+    i64 %shares, ptr %word, i64 %number, i1 %wanted) {
 entry:
   %grains = call i64 @grains_of(i64 %units, i64 %grain)
   %even = udiv i64 %grains, %shares
   %longer = urem i64 %grains, %shares
   br label %share
 share:
-  %tried = phi i64 [0, %entry], [%tried1, %next]
-  %before = phi i64 [0, %entry], [%did, %next]
-  %more = icmp ult i64 %tried, %shares
-  br i1 %more, label %look, label %out
-look:
-  %sum = add i64 %mine, %tried
-  %over = icmp uge i64 %sum, %shares
-  %wrapped = sub i64 %sum, %shares
-  %s = select i1 %over, i64 %wrapped, i64 %sum
-  %is_longer = icmp ult i64 %s, %longer
-  %additional = zext i1 %is_longer to i64
-  %count = add i64 %even, %additional
-  %longer_before = select i1 %is_longer, i64 %s, i64 %longer
-  %product = mul i64 %s, %even
-  %first = add i64 %product, %longer_before
+  %s = phi i64 [%mine, %entry], [%after_s, %again]
+  %first = call i64 @first_of(i64 %s, i64 %even, i64 %longer)
+  %s1 = add i64 %s, 1
+  %end_of_share = call i64 @first_of(i64 %s1, i64 %even, i64 %longer)
+  %count = sub i64 %end_of_share, %first
   %t = call ptr @thread_of(ptr %p, i64 %s)
   %claim = field thread.claim %t
   br label %take
 take:
-  %did = phi i64 [%before, %look], [%did1, %grain_of_share]
-  %number = call i64 @take(ptr %claim, i64 %epoch, i64 %count)
-  %got = icmp slt i64 %number, %count
-  br i1 %got, label %grain_of_share, label %next
+  %did = phi i64 [0, %share], [%did1, %grain_of_share]
+  %taken = call i64 @take(ptr %claim, i64 %epoch, i64 %count)
+  %got = icmp slt i64 %taken, %count
+  br i1 %got, label %grain_of_share, label %taken_all
 grain_of_share:
-  %position = add i64 %first, %number
+  %position = add i64 %first, %taken
   %begin = mul i64 %position, %grain
   %after = add i64 %begin, %grain
   %beyond = icmp sgt i64 %after, %units
@@ -213,23 +230,54 @@ grain_of_share:
   call void %f(ptr %numbers, ptr %table, i64 %begin, i64 %end)
   %did1 = add i64 %did, 1
   br label %take
+taken_all:
+  %some = icmp ne i64 %did, 0
+  br i1 %some, label %finish, label %next
+finish:
+  call void @finish(ptr %p, i64 %did, i64 %s, i64 %even, i64 %longer, i64 %shares)
+  br label %next
 next:
-  %tried1 = add i64 %tried, 1
-  br label %share
+  %last = icmp eq i64 %s1, %shares
+  %after_s = select i1 %last, i64 0, i64 %s1
+  %round = icmp eq i64 %after_s, %mine
+  br i1 %round, label %out, label %again
+again:
+  %found = load atomic i64, ptr %word acquire, align 8
+  %same = icmp eq i64 %found, %number
+  %over = icmp ne i1 %same, %wanted
+  br i1 %over, label %out, label %share
 out:
-  ret i64 %before
+  ret void
 }
 
-; Add to the finished grains of a job, and wake the caller who waits for the last one. Returns how many are finished.
-define internal i64 @finish(ptr %p, i64 %did, i64 %grains) {
+; Add to the finished grains of a share's group. The thread that finishes the last one of a group adds one to the
+; finished groups; if all are, it wakes the caller.
+define internal void @finish(ptr %p, i64 %did, i64 %s, i64 %even, i64 %longer, i64 %shares) {
 entry:
-  %fp = field pool.finished %p
-  %before = atomicrmw add ptr %fp, i64 %did seq_cst
+  %group = udiv i64 %s, GROUP_SHARES
+  %first = mul i64 %group, GROUP_SHARES
+  %behind = add i64 %first, GROUP_SHARES
+  %beyond = icmp sgt i64 %behind, %shares
+  %end = select i1 %beyond, i64 %shares, i64 %behind
+  %grains_before = call i64 @first_of(i64 %first, i64 %even, i64 %longer)
+  %grains_then = call i64 @first_of(i64 %end, i64 %even, i64 %longer)
+  %grains = sub i64 %grains_then, %grains_before
+  %t = call ptr @thread_of(ptr %p, i64 %group)
+  %gp = field thread.finished %t
+  %before = atomicrmw add ptr %gp, i64 %did acq_rel
   %finished = add i64 %before, %did
-  %last = icmp eq i64 %finished, %grains
-  %wp = field pool.waiting %p
-  br i1 %last, label %look, label %out
+  %all_of_group = icmp eq i64 %finished, %grains
+  br i1 %all_of_group, label %count, label %out
+count:
+  store atomic i64 0, ptr %gp monotonic, align 8
+  %groups = call i64 @groups_of(i64 %shares)
+  %fp = field pool.finished %p
+  %groups_before = atomicrmw add ptr %fp, i64 1 seq_cst
+  %finished_groups = add i64 %groups_before, 1
+  %all = icmp eq i64 %finished_groups, %groups
+  br i1 %all, label %look, label %out
 look:
+  %wp = field pool.waiting %p
   %waiting = load atomic i64, ptr %wp seq_cst, align 8
   %asleep = icmp ne i64 %waiting, 0
   br i1 %asleep, label %signal, label %out
@@ -239,7 +287,7 @@ signal:
   call void @signal(ptr %m, ptr %d)
   br label %out
 out:
-  ret i64 %finished
+  ret void
 }
 
 define internal ptr @weft_worker(ptr %t) {
@@ -258,7 +306,7 @@ entry:
   %sp = field pool.stop %p
   br label %needed
 needed:
-  %seen_needed = phi i64 [0, %entry], [%seen, %asleep], [%epoch, %worked]
+  %seen_needed = phi i64 [0, %entry], [%seen, %asleep], [%epoch, %share]
   %now = call i64 @now(ptr %p)
   br label %idle
 idle:
@@ -294,15 +342,8 @@ job:
   br i1 %for_this, label %share, label %idle
 share:
   call void @wake_next(ptr %p, i64 %index, i64 %shares)
-  %did = call i64 @work(ptr %p, i64 %index, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
-      i64 %shares)
-  %some = icmp ne i64 %did, 0
-  br i1 %some, label %did_some, label %worked
-did_some:
-  %grains = call i64 @grains_of(i64 %units, i64 %grain)
-  call i64 @finish(ptr %p, i64 %did, i64 %grains)
-  br label %worked
-worked:
+  call void @work(ptr %p, i64 %index, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
+      i64 %shares, ptr %ep, i64 %epoch, i1 true)
   br label %needed
 exit:
   ret ptr null
@@ -371,13 +412,14 @@ shared:
   store atomic i64 %shares, ptr %hp monotonic, align 8
   store atomic i64 %epoch, ptr %ep seq_cst, align 8
   call void @wake_next(ptr %p, i64 0, i64 %shares)
-  %did = call i64 @work(ptr %p, i64 0, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
-      i64 %shares)
-  %finished = call i64 @finish(ptr %p, i64 %did, i64 %grains)
-  %all = icmp eq i64 %finished, %grains
+  %groups = call i64 @groups_of(i64 %shares)
+  call void @work(ptr %p, i64 0, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain, i64 %shares,
+      ptr %dp, i64 %groups, i1 false)
+  %finished = load atomic i64, ptr %dp acquire, align 8
+  %all = icmp eq i64 %finished, %groups
   br i1 %all, label %out, label %wait
 wait:
-  call void @join(ptr %p, i64 %grains)
+  call void @join(ptr %p, i64 %groups)
   br label %out
 out:
   store atomic i64 0, ptr %bp release, align 8

@@ -65,12 +65,12 @@ no:
   ret i1 false
 }
 
-; Wait until all grains of a job are finished.
-define internal void @join(ptr %p, i64 %grains) {
+; Wait until all groups of a job are finished.
+define internal void @join(ptr %p, i64 %groups) {
 entry:
   %fp = field pool.finished %p
   %since = call i64 @now(ptr %p)
-  %soon = call i1 @awaited(ptr %p, ptr %fp, i64 %grains, i1 true, i64 %since)
+  %soon = call i1 @awaited(ptr %p, ptr %fp, i64 %groups, i1 true, i64 %since)
   br i1 %soon, label %out, label %sleep
 sleep:
   %m = field pool.mutex %p
@@ -81,7 +81,7 @@ sleep:
   br label %check
 check:
   %finished = load atomic i64, ptr %fp seq_cst, align 8
-  %all = icmp eq i64 %finished, %grains
+  %all = icmp eq i64 %finished, %groups
   br i1 %all, label %unlock, label %wait
 wait:
   call i32 @pthread_cond_wait(ptr %d, ptr %m)
