@@ -123,6 +123,27 @@ def test_rows_one_after_the_other_change_no_bit(name: str, columns: int, monkeyp
     np.testing.assert_array_equal(together, np.array(function(x)))
 
 
+@pytest.mark.parametrize(("columns", "units"), [(256, 16), (1000, 4)])
+def test_blocks_of_lanes_of_rows_that_are_stored_and_folded(
+    columns: int, units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that begin at whole vectors are cut, so that there is work for many threads."""
+
+    def function(x: mx.array) -> tuple[mx.array, mx.array]:
+        positive = mx.where(x > 0, x * 2, 0)
+        return positive, positive.sum(axis=0)
+
+    x = mx.array(normal(1024, columns))
+    (plan,) = plans_of(function, x)
+    assert plan.steps.rows()[0][2] == units
+    cut = list(map(np.array, function(x)))
+    monkeypatch.setattr(schedules, "SHORTEST_FOLDED", 1 << 30)
+    (plan,) = plans_of(function, x)
+    assert plan.steps.rows()[0][2] == 4
+    for first, second in zip(cut, map(np.array, function(x)), strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
 PARTED = [
     ((1 << 18,), (0,)),
     ((1000, 700), (0, 1)),

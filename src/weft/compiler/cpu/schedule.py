@@ -237,7 +237,7 @@ def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
         shortest = SHORTEST_BLOCK
     elif _scatters_rows(launch.kernel):
         shortest = SHORTEST_SCATTERED
-    elif walk.sweeps_outside:
+    elif walk.sweeps_outside or (walk is Walk.PLAIN and _folds_lanes_apart(launch.kernel)):
         work = cost * prod(launch.sweep_extents)
         shortest = max(SHORTEST_FOLDED, _whole_vectors(COST_PER_GRAIN // max(1, work)))
     return max(shortest, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS))
@@ -335,6 +335,20 @@ def _scatters_rows(kernel: Kernel) -> bool:
     return bool(kernel.sweeps)
 
 
+def _folds_lanes_apart(kernel: Kernel) -> bool:
+    """Whether rows can be folded in blocks of lanes by different threads at no cost. None computes what others compute
+    too, and what is stored in sweeps begins at a vector in each row: then few threads write to the same cache line."""
+    for instruction in kernel.instructions:
+        in_sweep = instruction.level is Level.SWEEP
+        computed = instruction.operation == "reduce" or (instruction.operation == "apply" and in_sweep)
+        if computed and not instruction.varying:
+            return False
+        access = instruction.access
+        if instruction.operation == "store" and in_sweep and (access is None or not _is_aligned(access)):
+            return False
+    return bool(kernel.sweeps)
+
+
 def _reads_far_rows(instruction: Instruction, kernel: Kernel) -> bool:
     """Whether an instruction loads contiguous lanes at a location that is computed for each row, from an operand that
     near caches cannot hold."""
@@ -398,5 +412,9 @@ def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
 
 
 def _is_large_and_aligned(access: Access) -> bool:
-    large = access.operand.size * access.dtype.size >= STREAM_BYTES
-    return large and all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
+    return access.operand.size * access.dtype.size >= STREAM_BYTES and _is_aligned(access)
+
+
+def _is_aligned(access: Access) -> bool:
+    """Whether each row of an access begins at a whole vector."""
+    return all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))
