@@ -144,6 +144,13 @@ def test_blocks_of_lanes_of_rows_that_are_stored_and_folded(
         np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.parametrize(("rows", "grain"), [(1024, 364), (4096, 99)])
+def test_large_operands_are_work(rows: int, grain: int) -> None:
+    """A thread takes fewer rows at once if it waits for memory."""
+    (plan,) = plans_of(lambda x: x[:, :60] + 1, mx.array(normal(rows, 64)))
+    assert plan.steps.rows()[0][2:] == (rows, grain)
+
+
 PARTED = [
     ((1 << 18,), (0,)),
     ((1000, 700), (0, 1)),

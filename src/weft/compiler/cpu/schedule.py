@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.passes import SHORT_ROW, Pass, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
 
@@ -34,6 +36,10 @@ PAGE = 4096
 # it takes. Blocks of expensive lanes are shorter than `LANE_BLOCK`, but not than `SHORTEST_LANE_BLOCK`.
 COST_PER_GRAIN = 1 << 16
 SHORTEST_LANE_BLOCK = 1 << 11
+# Operands of at least this many bytes are in no near cache, or in those of several processors. There, a byte that is
+# loaded or stored counts as an operation, and an element that is not beside the one before as APART_COST.
+DISTANT_BYTES = 1 << 19
+APART_COST = 16
 
 # Outputs of fewer bytes may still be in the last cache when they are read.
 STREAM_BYTES = 1 << 24
@@ -178,7 +184,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     blocks = -(-launch.lane_extent // block) if block else 1
     rows = _rows_together(launch, walk, cut)
     units = _row_units(launch, rows) * blocks
-    grain = max(1, COST_PER_GRAIN * units // max(1, launch.work * cost))
+    work = launch.work * (cost + _cost_of_distant_accesses(kernel, transposed))
+    grain = max(1, COST_PER_GRAIN * units // max(1, work))
     awaited: list[int] = []
     if walk is Walk.PLAIN and kernel.lane == "parallel" and launch.lane_extent <= LONGEST_AWAITED:
         awaited = [number for number, instruction in instructions if _reads_far_rows(instruction, kernel)]
@@ -217,6 +224,26 @@ def _cost_of_element(kernel: Kernel) -> int:
     """The work for an element of the innermost loops, in cheap operations."""
     inner = [i for i in kernel.instructions if i.varying or i.level is Level.SWEEP]
     return max(1, sum(map(length_of, inner)))
+
+
+def _cost_of_distant_accesses(kernel: Kernel, transposed: Sequence[int]) -> int:
+    """The work of loads and stores in large operands for an element of the innermost loops, in cheap operations. Loads
+    that are ``transposed`` read along rows."""
+    found = 0
+    for number, instruction in enumerate(kernel.instructions):
+        access = instruction.access
+        innermost = instruction.varying and (instruction.level is Level.SWEEP or not kernel.sweeps)
+        if instruction.operation in ("load", "store") and access is not None and innermost:
+            apart = access.lane_stride is not LaneStride.ONE and number not in transposed
+            found += _cost_of_access(access.operand.size, access.dtype.size, apart)
+    return found
+
+
+@as_a_whole
+def _cost_of_access(elements: int, size: int, apart: bool) -> int:
+    if elements * size < DISTANT_BYTES:
+        return 0
+    return APART_COST if apart else size
 
 
 def _block(launch: Launch, walk: Walk, cost: int) -> int:
