@@ -85,6 +85,36 @@ def test_each_unit_of_each_step_once(executor: Executor, rng: np.random.Generato
         assert run(executor, units, grain) == [expected(units)] * units, (units, grain)
 
 
+@pytest.mark.parametrize(
+    ("threads", "units", "grain", "expected"),
+    [
+        (2, 30, 10, [8, 8, 8, 6]),
+        (2, 40, 10, [10] * 4),
+        (5, 30, 10, [10] * 3),
+        (3, 7, 1, [1] * 7),
+        (4, 9, 2, [2] * 4 + [1]),
+    ],
+)
+def test_shares_are_equal(threads: int, units: int, grain: int, expected: list[int]) -> None:
+    """Three grains are divided for two threads, so that none does two of them while the other one does one."""
+    found: list[tuple[int, int]] = []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    def note(numbers: int, table: int, begin: int, end: int) -> None:
+        found.append((begin, end))
+
+    address = ctypes.cast(note, ctypes.c_void_p).value
+    steps = StepTable([Step(address, (), units, grain)])
+    table = Table(steps, [])
+    executor = Executor(runtime_functions(), threads)
+    table.values[POOL] = executor.pool
+    assert executor.run(table.address) == steps.count
+    executor.stop()
+    found.sort()
+    assert [end - begin for begin, end in found] == expected
+    assert [begin for begin, _ in found] == [0, *[end for _, end in found[:-1]]]
+
+
 def test_callers_at_once(executor: Executor) -> None:
     """One of them gets the pool, the others work on their own thread only."""
     found: list[list[int]] = []

@@ -1,10 +1,11 @@
 """The thread pool, in LLVM IR: threads share the units of a step.
 
 One step at a time is shared: it is the pool's *job*, and meanwhile other callers do all their work themselves. The
-grains of a job are divided into equal *shares*, one for each thread (or grain, if there are fewer). A thread takes the
-grains of its own share one by one, then those that are left in other shares. So it does the same part of each step, and
-its caches hold what it wrote in the step before. The caller waits until all grains are finished. It does not wait for a
-worker that took no grain, because it sleeps or has no processor.
+grains of a job are divided into equal *shares*, one for each thread (or grain, if there are fewer). They are smaller
+than those of the step if that makes the shares more equal. A thread takes the grains of its own share one by one, then
+those that are left in other shares. So it does the same part of each step, and its caches hold what it wrote in the
+step before. The caller waits until all grains are finished. It does not wait for a worker that took no grain, because
+it sleeps or has no processor.
 
 Memory that one thread writes while others access it is in cache lines of its own.
 
@@ -153,11 +154,12 @@ out:
   ret void
 }
 
-define internal i64 @grains_of(i64 %units, i64 %grain) {
-  %most = add i64 %units, %grain
-  %rounded = sub i64 %most, 1
-  %grains = udiv i64 %rounded, %grain
-  ret i64 %grains
+; A number divided by another one, rounded up.
+define internal i64 @ratio_up(i64 %number, i64 %divisor) {
+  %most = add i64 %number, %divisor
+  %sum = sub i64 %most, 1
+  %ratio = udiv i64 %sum, %divisor
+  ret i64 %ratio
 }
 
 ; The first grain of share %s, if the %longer first shares have a grain more than %even.
@@ -167,13 +169,6 @@ define internal i64 @first_of(i64 %s, i64 %even, i64 %longer) {
   %product = mul i64 %s, %even
   %first = add i64 %product, %longer_before
   ret i64 %first
-}
-
-define internal i64 @groups_of(i64 %shares) {
-  %most = add i64 %shares, GROUP_SHARES
-  %rounded = sub i64 %most, 1
-  %groups = udiv i64 %rounded, GROUP_SHARES
-  ret i64 %groups
 }
 
 ; Take one of the %count grains of a share: its number, or one from %count on if there is none left.
@@ -203,7 +198,7 @@ out:
 define internal void @work(ptr %p, i64 %mine, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
     i64 %shares, ptr %word, i64 %number, i1 %wanted) {
 entry:
-  %grains = call i64 @grains_of(i64 %units, i64 %grain)
+  %grains = call i64 @ratio_up(i64 %units, i64 %grain)
   %even = udiv i64 %grains, %shares
   %longer = urem i64 %grains, %shares
   br label %share
@@ -270,7 +265,7 @@ entry:
   br i1 %all_of_group, label %count, label %out
 count:
   store atomic i64 0, ptr %gp monotonic, align 8
-  %groups = call i64 @groups_of(i64 %shares)
+  %groups = call i64 @ratio_up(i64 %shares, i64 GROUP_SHARES)
   %fp = field pool.finished %p
   %groups_before = atomicrmw add ptr %fp, i64 1 seq_cst
   %finished_groups = add i64 %groups_before, 1
@@ -384,12 +379,16 @@ shared:
   %parts = udiv i64 %units, MOST_GRAINS
   %least = add i64 %parts, 1
   %enough = icmp sge i64 %wanted, %least
-  %grain = select i1 %enough, i64 %wanted, i64 %least
-  %grains = call i64 @grains_of(i64 %units, i64 %grain)
+  %most = select i1 %enough, i64 %wanted, i64 %least
+  %fewest = call i64 @ratio_up(i64 %units, i64 %most)
   %thp = field pool.threads %p
   %threads = load i64, ptr %thp
-  %few = icmp slt i64 %grains, %threads
-  %shares = select i1 %few, i64 %grains, i64 %threads
+  %few = icmp slt i64 %fewest, %threads
+  %shares = select i1 %few, i64 %fewest, i64 %threads
+  ; If all shares have as many grains as the largest one, grains are smaller.
+  %of_share = call i64 @ratio_up(i64 %fewest, i64 %shares)
+  %of_shares = mul i64 %of_share, %shares
+  %grain = call i64 @ratio_up(i64 %units, i64 %of_shares)
   %ep = field pool.epoch %p
   %before = load atomic i64, ptr %ep monotonic, align 8
   %changing = add i64 %before, 1
@@ -412,7 +411,7 @@ shared:
   store atomic i64 %shares, ptr %hp monotonic, align 8
   store atomic i64 %epoch, ptr %ep seq_cst, align 8
   call void @wake_next(ptr %p, i64 0, i64 %shares)
-  %groups = call i64 @groups_of(i64 %shares)
+  %groups = call i64 @ratio_up(i64 %shares, i64 GROUP_SHARES)
   call void @work(ptr %p, i64 0, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain, i64 %shares,
       ptr %dp, i64 %groups, i1 false)
   %finished = load atomic i64, ptr %dp acquire, align 8
