@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+import weft.nn as nn
 from tests.codegen.planned import plans_of
 from tests.cuda.device import BlocksEngine
 from tests.cuda.machine import Order
@@ -230,6 +231,7 @@ MEETING: dict[str, Callable[[mx.array], mx.array]] = {
     "norm": lambda x: mx.fast.layer_norm(x, x[0], x[1], 1e-5),
     "two axes": lambda x: mx.sum(mx.stack([x, x * 2]), axis=(0, 2)),
     "folded once": lambda x: x - mx.max(x, axis=-1, keepdims=True),
+    "cross entropy": lambda x: nn.losses.cross_entropy(x, mx.arange(x.shape[0]) * 5),
     "small totals": lambda x: (x > -mx.inf) & mx.all(x < mx.inf, axis=-1, keepdims=True),
 }
 
@@ -239,6 +241,9 @@ LONG, LONGER = (4, 1100), (2, 8200)
 
 EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
 """Shapes with rows that teams, blocks and clusters do, in which each thread keeps all its elements in registers."""
+
+LONGEST_EVEN = (1, 32768)
+"""A shape of which each thread joins several totals of chunks, whose number is known."""
 
 
 @pytest.mark.parametrize(
@@ -250,6 +255,7 @@ EVEN, LONG_EVEN, LONGER_EVEN = (26, 128), (7, 2048), (4, 8192)
         *product(("in place", "gradient"), (EVEN, LONG_EVEN)),
         *product(("row by row", "folded once", "small totals"), (LONG, LONGER)),
         *product(("softmax", "norm", "gradient", "folded once"), (LONGER_EVEN,)),
+        *product(("softmax", "cross entropy", "folded once"), (LONGEST_EVEN,)),
     ],
     ids=str,
 )

@@ -198,7 +198,12 @@ class LongRowsWriter(SavingWriter):
                 for one in taken:
                     state.totals.write(state.reducer.merge(self.vector, state.totals.read(), one))
 
-        self._in_turns(self.team.number, chunks, self.team.count, TOTALS_TOGETHER, join)
+        # If a thread has all its elements at once, the row has exactly as many chunks as the schedule says.
+        own, number = self.schedule.chunks // self.team.count, self.team.number
+        if self.schedule.turns and 0 < own <= TOTALS_TOGETHER:
+            join([self.e.assign(f"add i64 {number}, {turn * self.team.count}") for turn in range(own)], True)
+            return
+        self._in_turns(number, chunks, self.team.count, TOTALS_TOGETHER, join)
 
     def _store(self, position: int, instruction: Instruction) -> None:
         """A value that a row has only one of is stored by the first thread, after all threads have read: it may
