@@ -38,3 +38,12 @@ def test_products_of_repeated_updates() -> None:
 
 def test_what_was_read_at_the_nearest_index_gets_its_gradient() -> None:
     assert mx.grad(lambda x: mx.take(x, mx.array([1, 7])).sum())(mx.array([1.0, 2.0, 3.0])).tolist() == [0.0, 1.0, 1.0]
+
+
+def test_equal_updates_share_the_gradient_of_an_extreme() -> None:
+    index = mx.array([0, 2, 0, 2, 0])
+    assert gradient(lambda v: mx.zeros(3).at[index].maximum(v), [4.0, 1.0, 4.0, 2.0, 3.0]) == [0.5, 0, 0.5, 100, 0]
+    assert gradient(lambda v: mx.zeros(3).at[index].minimum(-v), [4.0, 1.0, 4.0, 2.0, 3.0]) == [-0.5, 0, -0.5, -100, 0]
+    assert gradient(lambda v: mx.full(3, 4.0).at[index].maximum(v), [4.0, 5.0, 4.0, 5.0, 3.0]) == [0, 50, 0, 50, 0]
+    tangent = mx.jvp(lambda v: mx.zeros(3).at[index].maximum(v), [mx.ones(5)], [mx.arange(5.0)])[1][0]
+    assert tangent.tolist() == [2.0, 0.0, 2.0]

@@ -314,7 +314,15 @@ class Scatter(Update):
         dtype = x.node.dtype
         reached = _taken(output, inputs, **params)
         chosen = p.logical_and(p.equal(updates, reached), p.not_equal(_taken(x, inputs, **params), reached))
-        return p.cast(p.equal(x, output), dtype=dtype), p.cast(chosen, dtype=dtype)
+        return p.cast(p.equal(x, output), dtype=dtype), self._shares(chosen, inputs, **params)
+
+    def _shares(self, chosen: Array, inputs: Sequence[Array], **params: Any) -> Array:
+        """For each chosen update, one over the number of those of its location; zero for all others."""
+        x, *indices, _ = inputs
+        chosen = p.cast(chosen, dtype=dtypes.float32)
+        numbers = self(p.zeros(x.node.shape, dtypes.float32), *indices, chosen, **{**params, "mode": "add"})
+        numbers = p.maximum(_taken(numbers, inputs, **params), 1)
+        return p.cast(chosen / numbers, dtype=x.node.dtype)
 
     def _products(self, inputs: Sequence[Array], output: Array, **params: Any) -> tuple[Array, Array]:
         """The product of all updates of a location and, for each update, that of ``x`` and the other updates there."""
