@@ -255,11 +255,15 @@ _ACCEPTED = ", ".join(f"mx.{_constant_name(dtype)}" for dtype in ALL_DTYPES)
 def as_dtype(value: object) -> Dtype:
     """Return ``value`` if it is a dtype of this package; otherwise raise an error that says what is accepted.
 
+    Python's ``bool`` has just one meaning and is accepted, too: libraries for several array packages write it.
+
     >>> as_dtype(int32)
     weft.core.int32
     """
     if isinstance(value, Dtype):
         return value
+    if value is bool:
+        return bool_
     name = value if isinstance(value, str) else getattr(value, "name", getattr(value, "__name__", ""))
     meant = _BY_NAME.get(name) if isinstance(name, str) else None
     hint = f" Did you mean mx.{_constant_name(meant)}?" if meant is not None else ""

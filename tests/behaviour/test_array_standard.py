@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import operator
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,3 +170,46 @@ def test_results_of_decompositions_have_names() -> None:
     assert mx.compile(mx.linalg.svd)(a).S.tolist() == mx.linalg.svd(a).S.tolist()
     with pytest.raises(ValueError, match="mode must be one of"):
         mx.linalg.qr(a, mode="full")
+
+
+@pytest.mark.parametrize(
+    ("shape", "repeats", "axis"),
+    [
+        ((4,), [1, 0, 3, 2], None),
+        ((2, 3), [2, 0, 1], 1),
+        ((2, 3), [0, 0], -2),
+        ((2, 3), [1, 2, 3, 0, 0, 1], None),
+        ((3,), [2], 0),
+        ((0, 2), [], 0),
+        ((0,), [3], 0),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "int64"])
+def test_repeats_of_each_element(shape: tuple[int, ...], repeats: list[int], axis: int | None, dtype: str) -> None:
+    a = mx.arange(math.prod(shape)).reshape(shape)
+    want = np.repeat(np.array(a), np.array(repeats, int), axis)
+    got = mx.repeat(a, mx.array(repeats, getattr(mx, dtype)), axis=axis)
+    np.testing.assert_array_equal(np.array(got), want)
+
+
+def test_transformed_repeats_of_each_element() -> None:
+    a, repeats = mx.array([1.0, 2.0, 3.0]), mx.array([2, 0, 1])
+    assert mx.grad(lambda x: mx.repeat(x, repeats).square().sum())(a).tolist() == [4, 0, 6]
+    assert mx.vmap(lambda x: mx.repeat(x, repeats))(mx.stack([a, -a])).tolist() == [[1, 1, 3], [-1, -1, -3]]
+    assert mx.compile(lambda x: mx.repeat(x, repeats))(a).tolist() == [1, 1, 3]
+    with pytest.raises(TraceError, match=r"mx\.take"):
+        mx.compile(lambda r: mx.repeat(a, r))(repeats)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "error"),
+    [
+        ([1, 2], r"of shape \(3,\)"),
+        ([1, -2, 1], "negative; got -2"),
+        ([[1], [2], [3]], r"\(3, 1\)"),
+        ([1.0] * 3, "float32"),
+    ],
+)
+def test_wrong_repeats_of_each_element(repeats: list[Any], error: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=error):
+        mx.repeat(mx.arange(3), mx.array(repeats))

@@ -133,6 +133,7 @@ def test_swapped_bytes_are_named():
 
 def test_as_dtype():
     assert as_dtype(float16) is float16
+    assert as_dtype(bool) is bool_
 
 
 @pytest.mark.parametrize("value", ["float32", np.float32, np.dtype("float32")])

@@ -17,7 +17,8 @@ def needs(*modules: str) -> pytest.MarkDecorator:
 SCIPY = """
 import warnings
 warnings.simplefilter("ignore")
-import numpy as np, scipy.fft, scipy.special, scipy.stats, scipy.differentiate
+import numpy as np, scipy.differentiate, scipy.fft, scipy.integrate, scipy.optimize.elementwise
+import scipy.special, scipy.stats
 import weft.core as mx
 x = np.random.default_rng(0).standard_normal((5, 4)).astype("f4")
 functions = {
@@ -27,6 +28,10 @@ functions = {
     "zscore": scipy.stats.zscore,
     "pearsonr": lambda x: scipy.stats.pearsonr(x[:, 0], x[:, 1]).statistic,
     "ttest": lambda x: scipy.stats.ttest_1samp(x, 0.0).statistic,
+    "rankdata": scipy.stats.rankdata,
+    "mannwhitneyu": lambda x: scipy.stats.mannwhitneyu(x[:, 0], x[:, 1]).statistic,
+    "tanhsinh": lambda x: scipy.integrate.tanhsinh(lambda t: t * t, x, x + 1).integral,
+    "find_root": lambda x: scipy.optimize.elementwise.find_root(lambda t: t * t * t - 2, (x - 3, x + 5)).x,
     "fft": scipy.fft.fft,
 }
 for name, function in functions.items():

@@ -11,8 +11,9 @@ import weft.primitives as p
 from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
-from weft.errors import ArgumentTypeError, AxisError
+from weft.errors import ArgumentTypeError, AxisError, TraceError
 from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
+from weft.graph.location import user_location
 from weft.graph.node import Handle, Node, Shape, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
@@ -392,6 +393,15 @@ def integer_of(name: str, word: str, value: Any) -> int:
     if isinstance(value, Handle) and trace_of(value.node) is not None:
         raise wrong_type(name, word, "an int", value)
     return checks.integer_of(name, word, value)
+
+
+def refuse_traced(array: Array, name: str, remedy: str) -> None:
+    """Raise if an array is traced, because a shape depends on its values."""
+    if trace_of(array.node) is not None:
+        raise TraceError(
+            f"{user_location()}: [{name}] The shape of the result depends on the values of the array, and arrays have "
+            f"none while a function is traced. {remedy}"
+        )
 
 
 def real_number(name: str, word: str, value: Any) -> Any:

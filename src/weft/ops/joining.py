@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import weft.primitives as p
+from weft import dtypes
 from weft.checks import shown
 from weft.dtypes import promote
 from weft.errors import ArgumentTypeError
@@ -23,10 +24,13 @@ from weft.ops.arguments import (
     fresh,
     integer_of,
     promoted,
+    refuse_traced,
     shape_text,
     to_dtype,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.indexing import take
+from weft.ops.scans import cumsum
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["concat", "concatenate", "diff", "flip", "repeat", "roll", "split", "stack", "tile", "unstack"]
@@ -191,28 +195,55 @@ def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tup
 
 
 @on_stream
-def repeat(array: Array, repeats: int, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
+def repeat(array: Array, repeats: int | Array, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Each element, or each slice along an axis, repeated.
 
     Args:
+        repeats: how often; or an array of integers, one for each element along the axis. It is evaluated, because the
+            shape of the result depends on its values.
         axis: the axis; None repeats the elements of the flattened array.
 
     Raises:
-        ValueError: ``repeats`` is negative.
+        ValueError: ``repeats`` is negative, or an array with another number of elements than the axis.
+        TraceError: ``repeats`` is an array of a function that is being transformed or compiled.
 
     >>> mx.repeat(mx.array([1, 2]), 2)
     array([1, 1, 2, 2], dtype=int32)
+    >>> mx.repeat(mx.array([1, 2, 3]), mx.array([0, 1, 2]))
+    array([2, 3, 3], dtype=int32)
     """
     x = array_argument("repeat", array, "array")
-    times = count_of("repeat", "repeats", repeats)
     if axis is None:
         x = p.reshape(x, shape=(x.node.size,))
         axis = 0
     along = axis_of("repeat", axis, x.node.ndim)
+    if isinstance(repeats, Handle) and repeats.node.ndim:
+        return _repeated_each(x, repeats, along)
+    times = count_of("repeat", "repeats", repeats)
     shape = x.node.shape
     each = p.expand(x, axes=(along + 1,))
     spread = p.broadcast(each, shape=(*shape[: along + 1], times, *shape[along + 1 :]))
     return p.reshape(spread, shape=(*shape[:along], shape[along] * times, *shape[along + 1 :]))
+
+
+def _repeated_each(x: Array, repeats: Array, axis: int) -> Array:
+    """The elements along an axis, each as often as an array of one dimension says."""
+    if not repeats.node.dtype.is_integer:
+        raise ArgumentTypeError(f"[repeat] repeats must be integers, not {repeats.node.dtype.name}.")
+    extent = fixed(x.node.shape[axis])
+    if repeats.node.ndim != 1 or not (agree(repeats.node.size, extent) or agree(repeats.node.size, 1)):
+        raise ValueError(
+            f"[repeat] repeats must be an int or an array of shape {shape_text((extent,))}; it has the shape "
+            f"{shape_text(repeats.node.shape)}."
+        )
+    refuse_traced(repeats, "repeat", "Use mx.take with indices that have the shape of the result.")
+    counts = p.broadcast(to_dtype(repeats, dtypes.int64), shape=(extent,))
+    lowest = p.min_(counts, axes=(0,)).item() if extent else 0
+    if lowest < 0:
+        raise ValueError(f"[repeat] repeats cannot be negative; got {lowest}.")
+    ends = cumsum(counts)
+    size = ends[-1].item() if extent else 0
+    return take(x, p.searchsorted(ends, p.iota(shape=(size,), axis=0, dtype=dtypes.int64), right=True), axis)
 
 
 @on_stream

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
-from weft.errors import TraceError
 from weft.graph.extents import agree
-from weft.graph.location import user_location
-from weft.graph.tracing import trace_of
-from weft.ops.arguments import Array, array_argument, promoted
+from weft.ops.arguments import Array, array_argument, promoted, refuse_traced
 from weft.ops.entrance import on_stream
 from weft.ops.sorting import SortedElements
 from weft.runtime.devices import StreamOrDevice
@@ -45,20 +42,11 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Array
 
 
-def _refuse_traced(array: Array, name: str, remedy: str) -> None:
-    """Raise if an array is traced, because a shape depends on its values."""
-    if trace_of(array.node) is not None:
-        raise TraceError(
-            f"{user_location()}: [{name}] The shape of the result depends on the values of the array, and arrays have "
-            f"none while a function is traced. {remedy}"
-        )
-
-
 def _different(name: str, a: Any, indices: bool) -> tuple[SortedElements, int]:
     """The sorted elements of an array, and how many different ones there are."""
     x = array_argument(name, a)
     elements = SortedElements(x, indices)
-    _refuse_traced(x, name, "Use mx.unique(a, size), whose result has the size that you give.")
+    refuse_traced(x, name, "Use mx.unique(a, size), whose result has the size that you give.")
     return elements, elements.number.item()
 
 
@@ -133,7 +121,7 @@ def nonzero(x: Array, /, *, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     shape = array.node.shape
     if not shape:
         raise ValueError("[nonzero] A 0-d array has no axes; use mx.atleast_1d first.")
-    _refuse_traced(array, "nonzero", "Use mx.where(condition, a, other), which keeps the shape.")
+    refuse_traced(array, "nonzero", "Use mx.where(condition, a, other), which keeps the shape.")
     rest = _nonzero_indices(p.reshape(array, shape=(array.node.size,)))
     indices = []
     for extent in reversed(shape[1:]):
