@@ -481,18 +481,19 @@ class finfo:
 
 @final
 class iinfo:
-    """Limits of an integer dtype: ``min``, ``max`` and ``dtype``.
+    """Limits of an integer dtype: ``min``, ``max``, ``bits`` and ``dtype``.
 
     >>> iinfo(int8)
     iinfo(min=-128, max=127, dtype=int8)
     """
 
-    __slots__ = ("dtype", "max", "min")
+    __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, dtype: Dtype) -> None:
         if not as_dtype(dtype).is_integer:
             raise ValueError(f"[iinfo] describes integer dtypes, {dtype.name} is not one")
         self.dtype = dtype
+        self.bits = 8 * dtype.size
         self.min = dtype.lowest
         self.max = dtype.highest
 

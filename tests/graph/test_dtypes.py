@@ -338,6 +338,10 @@ def test_finfo_against_mlx(mlx):
             assert getattr(ours, attribute) == getattr(theirs, attribute), (dtype, attribute)
 
 
+def test_bits():
+    assert (iinfo(dtypes.uint8).bits, iinfo(int32).bits, dtypes.finfo(float16).bits) == (8, 32, 16)
+
+
 def test_iinfo_against_mlx(mlx):
     for dtype in ALL_DTYPES[1:9]:
         ours, theirs = iinfo(dtype), mlx.iinfo(in_mlx(mlx, dtype))

@@ -141,6 +141,13 @@ def test_second_names_of_arguments() -> None:
     assert mx.compile(lambda x: mx.std(x, correction=0.5), shapeless=True)(
         mx.array([0.0, 6.0, 0.0])
     ).item() == pytest.approx((24 / 2.5) ** 0.5)
+    rows = mx.array([[0.0, 3.0], [3.0, 9.0]])
+    assert mx.var(rows, axis=1, correction=0.5).tolist() == [3, 12]
+    assert mx.std(rows[:, None], axis=(0, -1), keepdims=True, correction=-2.0).shape == (1, 1, 1)
+    assert mx.compile(lambda x: x.var(axis=0, keepdims=True, correction=0.5), shapeless=True)(rows).tolist() == [
+        [3, 12]
+    ]
+    assert mx.vmap(lambda x: mx.var(x, axis=0, correction=0.5))(mx.stack([rows, rows + 1])).tolist() == [[3, 12]] * 2
     assert A.astype(mx.int32, mx.cpu).dtype == A.astype(dtype=mx.int32).dtype == mx.int32
 
 

@@ -358,12 +358,16 @@ def _subtracted(name: str, ddof: Any, correction: Any) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-def _divisor(count: AnyExtent, subtracted: float, dtype: Dtype) -> Array:
-    """``count`` minus the subtracted number, or 0 if that is negative."""
+def _divided(total: Array, count: AnyExtent, subtracted: float) -> Array:
+    """``total`` over ``count`` minus the subtracted number, or over 0 if that is negative."""
+    dtype = total.node.dtype
     if isinstance(subtracted, int):
-        return extent_constant(largest(count - subtracted, 0), dtype)
+        return p.divide(total, extent_constant(largest(count - subtracted, 0), dtype))
     rest = extent_constant(count, dtype) - subtracted
-    return p.maximum(rest, p.zeros_like(rest))
+    divisor = p.maximum(rest, p.zeros_like(rest))
+    if total.node.ndim:
+        divisor = p.broadcast(p.expand(divisor, axes=range(total.node.ndim)), shape=total.node.shape)
+    return p.divide(total, divisor)
 
 
 def _moment(name: str, a: Any, axis: Axis, keepdims: bool, subtracted: float, rooted: bool) -> Array:
@@ -376,7 +380,7 @@ def _moment(name: str, a: Any, axis: Axis, keepdims: bool, subtracted: float, ro
         centre = p.broadcast(p.expand(centre, axes=axes), shape=x.node.shape)
     squares = _squared_magnitude(p.subtract(x, centre))
     count = product([x.node.shape[axis] for axis in axes])
-    result = p.divide(p.sum(squares, axes=axes), _divisor(count, subtracted, squares.node.dtype))
+    result = _divided(p.sum(squares, axes=axes), count, subtracted)
     if rooted:
         result = p.sqrt(result)
     if dtype.is_floating:
