@@ -46,7 +46,8 @@ def reading_of(node: Node, engine: Engine) -> Reading | None:
         return None
     key = [engine, engine.target.key, primitive, params, node.shape, node.dtype]
     views: list[View] = []
-    constants, shown = _NO_CONSTANTS, _NOTHING_SHOWN
+    constants = _NO_CONSTANTS
+    shown: list[tuple[Node, View, Node]] | None = None
     for source in inputs:
         view, primitive, params = source.value, source.primitive, source.params
         if view is None:
@@ -58,18 +59,16 @@ def reading_of(node: Node, engine: Engine) -> Reading | None:
                 constants = params
                 key.append(source.dtype)
                 continue
-            found = _shown_by(source, shown)
-            if found is None:
+            shown = shown or []
+            view = _shown_by(source, shown)
+            if view is None:
                 return None
-            if found not in shown:
-                shown = (*shown, found)
-            view = found[1]
         if view in views:
             key.append(views.index(view))
         else:
             views.append(view)
             key += (source.shape, source.dtype, view.strides)
-    return tuple(key), views, constants, shown
+    return tuple(key), views, constants, shown or _NOTHING_SHOWN
 
 
 class Ending:
@@ -127,17 +126,22 @@ def is_plain(primitive: Primitive) -> bool:
     return found
 
 
-def _shown_by(node: Node, known: Shown) -> tuple[Node, View, Node] | None:
-    """The entry of `Shown` for a node, perhaps one that is ``known``; None if the node is no view of a value."""
+def _shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
+    """The view that a node shows, which is added to those that are ``known``; None if the node is no view of a
+    value."""
     primitive = node.primitive
     if primitive is None or not primitive.is_view:  # the usual case where the node is no single operation
         return None
-    for entry in known:
-        if entry[0] is node:
-            return entry
+    for other, view, _ in known:
+        if other is node:
+            return view
     with sections:
         found = view_of_value(node)
-    return None if found is None else (node, *found)
+    if found is None:
+        return None
+    view, owner = found
+    known.append((node, view, owner))
+    return view
 
 
 def view_of_value(node: Node, most: int = _MOST_VIEWS) -> tuple[View, Node] | None:
