@@ -153,7 +153,7 @@ def rng(seed: int) -> np.random.Generator:
 
 @pytest.fixture
 def donated_from_one_byte() -> Iterator[None]:
-    """Donation for results of single operations of any size."""
+    """Donation for results of any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluate, "DONATED_BYTES", 0)
         yield

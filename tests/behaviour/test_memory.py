@@ -240,6 +240,18 @@ def test_cached_blocks_go_back_beyond_the_limit(limit: int, cached: int) -> None
     assert engine.memory.active == 2048
 
 
+def test_leases_of_short_lived_buffers_are_used_again_beside_buffers_that_stay() -> None:
+    engine: Any = LittleMemory(1 << 20)
+    staying = [Buffer(engine, 64) for _ in range(20)]
+    leases = [Buffer(engine, 64).lease for _ in range(40)]
+    del leases
+    lease = Buffer(engine, 64).lease
+    address = id(lease)
+    del lease
+    assert address in [id(Buffer(engine, 64).lease) for _ in range(4)]
+    assert len(staying) == 20
+
+
 def test_gradients_release_the_forward_pass() -> None:
     x, weight = mx.ones((256, 256)), mx.full((256, 256), 1e-3)
     mx.eval(x, weight)

@@ -53,6 +53,33 @@ def test_a_view_of_a_value(name: str) -> None:
     np.testing.assert_array_equal(np.array(held), expected)
 
 
+def test_showing_a_value_needs_no_plan() -> None:
+    x = matrix()
+    before = weft.counters().plans
+    assert x[2].tolist() == [12, 13, 14, 15, 16, 17]
+    assert x[1][3].item() == 9
+    assert x.T[1, 2:4].tolist() == [13, 19]
+    assert weft.counters().plans == before
+    row = x[0]
+    mx.eval(row)
+    del x
+    assert (row * 2).tolist() == [0, 2, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize("name", ["abc", "aab", "aba", "abb", "aaa"])
+@pytest.mark.parametrize("kind", ["values", "views"])
+def test_any_inputs_may_be_the_same(name: str, kind: str) -> None:
+    values = {letter: matrix() % number == 0 for number, letter in enumerate("abc", 2)}
+    mx.eval(*values.values())
+    arrays = {"values": values, "views": {letter: value[1] for letter, value in values.items()}}[kind]
+    x, y, z = [arrays[letter] for letter in name]
+    results = [mx.where(x, y, z), mx.where(z, x, y), mx.where(y, z, x)]
+    mx.eval(results)
+    a, b, c = np.array(x), np.array(y), np.array(z)
+    for found, expected in zip(results, [np.where(a, b, c), np.where(c, a, b), np.where(b, c, a)], strict=True):
+        np.testing.assert_array_equal(np.array(found), expected)
+
+
 def test_rows_and_columns_need_one_plan() -> None:
     x, y = matrix(40, 7), matrix(7, 40)
     before = weft.counters()

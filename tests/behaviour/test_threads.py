@@ -19,7 +19,7 @@ import weft.nn as nn
 from tests.checks import assert_same_bits, run_python
 from tests.gates import Gate, is_there
 from weft.compiler import evaluate
-from weft.compiler.single import Single
+from weft.compiler.single import Ending
 from weft.runtime.atomic import no_garbage_collected
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer
@@ -283,7 +283,7 @@ def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
 
 @pytest.mark.parametrize(
     ("deciding", "name", "operations"),
-    [(evaluate, "_ended", 2), (Single, "ended", 1)],
+    [(evaluate, "_ended", 2), (Ending, "ended", 1)],
     ids=["several operations", "one operation"],
 )
 def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
-from weft.compiler import arena, donation, evaluate, fusion, plan, plan_check, planner
+from weft.compiler import arena, donation, fusion, plan, plan_check, planner
 from weft.compiler.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
@@ -22,7 +22,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Any:
     mx.eval(x, y)
     result = mx.exp(mx.sin(x @ y) @ mx.cos(y @ x)) @ x
     program = Program()
-    program.add([result.node], evaluate.strides_of_value)
+    program.add([result.node])
     return parts_of(program.entries, [program.position(result.node)], host.target, host)
 
 

@@ -32,7 +32,7 @@ def plan_of(function: Callable[..., Any], *arguments: mx.array) -> Plan:
     results = function(*arguments)
     nodes = [result.node for result in (results if isinstance(results, tuple | list) else (results,))]
     program = Key()
-    program.add(nodes, evaluate.strides_of_value)
+    program.add(nodes)
     return evaluate.plan_of(program, [program.position(node) for node in nodes])
 
 

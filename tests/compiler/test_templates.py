@@ -120,7 +120,7 @@ def without_code() -> Any:
 def entries_and_outputs(results: Sequence[mx.array]) -> tuple[list[Any], list[int]]:
     """The graph and the results for the plan of some arrays."""
     program = Program()
-    program.add([result.node for result in results], evaluate.strides_of_value)
+    program.add([result.node for result in results])
     return program.entries, [program.position(result.node) for result in results]
 
 

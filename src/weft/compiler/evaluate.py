@@ -9,9 +9,9 @@ import weft.primitives as p
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run, arrived, run_now
+from weft.compiler.run import Run, arrived, run_for_one, run_now
 from weft.compiler.segments import segments_of
-from weft.compiler.single import Single, may_be_single, single
+from weft.compiler.single import Ending, Reading, Shown, is_plain, reading_of, view_of_value
 from weft.compiler.templates import Templates
 from weft.dtypes import Dtype
 from weft.graph import tracing
@@ -36,9 +36,7 @@ LITTLE_WORK = 1 << 13
 COPYING_WORK = 1 << 16
 """With less work, in element steps, writing to new memory is quicker than finding out whether a shown array ends."""
 DONATED_BYTES = 1 << 14
-"""Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory. But
-on devices, memory that goes from one queue to another makes the other one wait, so small inputs are donated there
-too."""
+"""Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory."""
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
@@ -94,9 +92,10 @@ def evaluate_one(node: Node) -> View:
     """The value of a node, which is evaluated if it has none: a shorter way than `evaluate`."""
     if node.value is None:
         stream = node.stream or caller_stream()
-        refuse_reentry(sections)
+        if sections._is_owned():  # type: ignore[attr-defined]  # asked before the call, for speed
+            refuse_reentry(sections)
         if not _evaluate_alone(node, stream, LONG_WORK):
-            _evaluate_pending([node], True)
+            _evaluate_together([node], True)
     view = node.value
     if view is None or view.event is not None:
         settle(node)
@@ -142,6 +141,12 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
         pending = [node for node in pending if not _evaluate_alone(node, node.stream or caller, most)]
         if not pending:
             return
+    _evaluate_together(pending, wait)
+
+
+def _evaluate_together(pending: list[Node], wait: bool) -> None:
+    """Evaluate nodes by one plan for each stream that they need."""
+    caller = caller_stream()
     with sections:
         work = _Work(pending)
     stream, *others = [stream or caller for stream in work.program.streams]
@@ -166,81 +171,103 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 
 
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
-    """Give a node its value if it is a `Single` with less than ``most`` work. Returns whether that was done.
+    """Give a node its value if it is one operation on values with less than ``most`` work. Returns whether that was
+    done.
 
     If ``most`` is 0, nothing may be waited for: a device must queue the work, and the inputs must have arrived.
     """
-    if not (most or stream.engine.queues) or not may_be_single(node):
+    engine = stream.engine
+    if not (most or engine.queues) or not (stream.worker is None or stream.worker.idle):
         return False
-    with sections:
-        found = single(node, stream)
-    if found is None or not is_idle(stream):
+    primitive = node.primitive
+    if primitive is not None and primitive.is_view:
+        return _show(node, engine)
+    reading = reading_of(node, engine)
+    if reading is None:
         return False
-    plan = _plans.get(tuple(found.key))
+    key, views, constants, shown = reading
+    plan = _plans.get(key)
     if plan is None:
-        plan = _plan_of_single(node, found, stream.engine)
-    if plan is None or plan.work >= most or not (most or arrived(found.views)):
+        plan = _plan_of_single(node, reading, engine)
+    if plan is None or plan.work >= most or not (most or arrived(views)):
         return False
-    if plan.donations and (plan.sizes[0] >= DONATED_BYTES or stream.engine.works_in_parallel):
-        ended = found.ended(plan.donations)
-        if ended:
-            return _evaluate_donating(node, found, plan, stream)
-        if ended is None and plan.work >= COPYING_WORK:
-            return False
-    table = plan.table_for(found.constants)
-    views = run_now(plan, table, found.views, stream)
-    assert views is not None
+    if plan.donated >= DONATED_BYTES:
+        done = _evaluate_donating(node, reading, plan, stream)
+        if done or (done is None and plan.work >= COPYING_WORK):
+            return bool(done)
+    table = plan.table_for(constants)
+    view = run_for_one(plan, table, views, stream)
     plan.spare_tables.append(table)
     with sections:
         if node.value is None:
-            node.value = views[0]
-        _publish_shown(found, node)
+            node.value = view
+        if shown or tracing.open_traces or tracing.followed:
+            _publish_shown(shown, node)
+        else:  # `tracing.release` inlined, for speed
+            node.inputs, node.primitive, node.params = (), None, ()
     return True
 
 
-def _publish_shown(found: Single, node: Node) -> None:
+def _show(node: Node, engine: Engine) -> bool:
+    """Give a node its value if it is a view of a value in the memory of the engine. Returns whether it has one."""
+    with sections:
+        if node.value is None:
+            found = view_of_value(node)
+            if found is None or found[0].buffer.engine is not engine:
+                return False
+            node.value = found[0]
+            tracing.release((node,))
+    return True
+
+
+def _publish_shown(found: Shown, node: Node) -> None:
     """Give values to the views that an evaluated node was made of. Then none of these nodes needs its inputs any more.
     The caller holds the lock of sections."""
-    if not found.shown:
-        tracing.release((node,))
-        return
-    for shown, view in found.shown:
+    nodes = [node]
+    for shown, view, _ in found:
         if shown.value is None:
             shown.value = view
-    tracing.release([*[shown for shown, _ in found.shown], node])
+        nodes.append(shown)
+    tracing.release(nodes)
 
 
-def _evaluate_donating(node: Node, found: Single, plan: Plan, stream: Stream) -> bool:
-    """Compute a single operation in the memory of an input that ends. False if another thread has computed it.
+def _evaluate_donating(node: Node, reading: Reading, plan: Plan, stream: Stream) -> bool | None:
+    """Compute a single operation in the memory of an input that ends; return whether it has its value, also if another
+    thread gave it. False if no input ends, None if a `Program` has to find out.
 
     The node has its value before its elements are computed: see `_Work._submit_donating`.
     """
+    _, views, constants, shown = reading
     with sections:
-        ended = found.ended(plan.donations)
-        if node.value is not None or not ended:
-            return False
-        run = Run(plan, found.views, found.constants, ended, stream=stream)
+        if node.value is not None:
+            return True
+        ended = Ending(node.inputs, views, shown).ended(plan.donations)
+        if not ended:
+            return None if ended is None else False
+        run = Run(plan, views, constants, ended, stream=stream)
         (node.value,) = run.promised()
-        _publish_shown(found, node)
+        _publish_shown(shown, node)
     run.wait()
     return True
 
 
-def _plan_of_single(node: Node, found: Single, engine: Engine) -> Plan | None:
-    """The plan of a single operation, which is cached. None if another thread has evaluated the node, or if the plan
-    would not read what was found."""
+def _plan_of_single(node: Node, reading: Reading, engine: Engine) -> Plan | None:
+    """The plan of a single operation, which is cached. None if the operation needs more than its plan, if another
+    thread has evaluated the node, or if the plan would not read what was found."""
+    key, views, constants, found = reading
     program = Program()
     with sections:
-        if node.value is not None:  # another thread has evaluated it, so its inputs have been released
+        primitive = node.primitive
+        if node.value is not None or not views or not is_plain(primitive):
             return None
-        shown = {source: view.strides for source, view in found.shown}
-        program.add([node], lambda source: shown[source] if source in shown else strides_of_value(source))
-    if len(program.inputs) != len(found.views) or program.constants != [*found.constants]:
+        shown = {source: view.strides for source, view, _ in found}
+        program.add([node], shown)
+    if len(program.inputs) != len(views) or program.constants != [*constants]:
         return None
     plan = plan_of(program, [program.position(node)], engine)
     refuse_reentry(_plan_lock)
     with _plan_lock:
-        _plans.add(tuple(found.key), plan, len(plan.entries))
+        _plans.add(key, plan, len(plan.entries))
     return plan
 
 
@@ -271,11 +298,6 @@ def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
     return sorted(seen, key=serial_of)
 
 
-def strides_of_value(node: Node) -> tuple[int, ...] | None:
-    """The strides of a node that has a value, else None."""
-    return None if node.value is None else node.value.strides
-
-
 class _Work:
     """Nodes to evaluate that need only values and nodes of the same stream. Made in a section."""
 
@@ -284,13 +306,13 @@ class _Work:
     def __init__(self, nodes: Sequence[Node], sent: Mapping[Node, View] = _NOTHING_SENT) -> None:
         """``sent`` are copies of inputs for the device of the stream."""
         self.program = program = Program()
-        program.add(nodes, strides_of_value)
+        program.add(nodes)
         outputs, several = _held_among(program, nodes)
         self._calls = [
             (call, [p.result_of(call, position) for position in range(p.result_count(call))]) for call in several
         ]
         for _, results in self._calls:
-            program.add(results, strides_of_value)
+            program.add(results)
             outputs += results
         self._nodes = outputs
         self._outputs = [program.position(node) for node in outputs]
@@ -308,7 +330,7 @@ class _Work:
         plan = plan_of(program, self._outputs, stream.engine)
         if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
             self._publish_later(Run(plan, views, program.constants), stream)
-        elif not plan.donations or not self._submit_donating(plan, stream):
+        elif plan.donated < DONATED_BYTES or not self._submit_donating(plan, stream):
             self._publish(self._run_now(plan, stream))
 
     def _run_now(self, plan: Plan, stream: Stream) -> list[View]:

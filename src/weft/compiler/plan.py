@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -24,6 +25,9 @@ from weft.runtime.steps import FIRST, Sealed, Step, Table, TableLayout
 DEVICE_WORK = -1
 """The work of a plan whose steps a device queues by itself. It is below every limit, because starting it takes no
 time."""
+
+LITTLE_WORK = 1 << 15
+"""Plans with less work, in element steps, are little: see `Plan`."""
 
 Block = tuple[int, int, int]
 """The index in the table for the address of a buffer, its size in bytes, its size class."""
@@ -76,6 +80,14 @@ class Plan(PlanParts[Sealed]):
     """Tables of finished runs, for `table_for`."""
     blocks: list[Block] = field(init=False)
     """The new buffers, then the memory for temporaries."""
+    donated: int = field(init=False)
+    """The size of the largest buffer that may take the memory of an input; -1 if there is none. On devices with several
+    queues no buffer is small: memory that goes from one queue to another makes the other one wait."""
+    sole: tuple[int, int, int, tuple[int, ...], int] | None = field(init=False)
+    """If a single output is the only new buffer, and there are no temporaries: the entry of ``blocks``, and strides and
+    offset of the output."""
+    is_little: bool = field(init=False)
+    """Whether the interpreter's lock may be held while the steps run: other threads wait for some microseconds."""
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -85,10 +97,17 @@ class Plan(PlanParts[Sealed]):
             slots.append(layout.arena)
             sizes.append(self.arena)
         self.blocks = [(FIRST + slot, size, size_class(size)) for slot, size in zip(slots, sizes, strict=True)]
+        donated = [self.sizes[output] for _, output in self.donations]
+        self.donated = sys.maxsize if donated and self.engine.works_in_parallel else max(donated, default=-1)
+        output = self.outputs[0] if self.outputs else None
+        self.sole = None
+        if output is not None and len(self.outputs) == len(self.blocks) == 1 and not output.from_input:
+            self.sole = (*self.blocks[0], output.strides, output.offset)
+        self.is_little = DEVICE_WORK < self.work < LITTLE_WORK
 
     def new_table(self, constants: Sequence[int]) -> Table:
         """A table for a run, without addresses."""
-        return Table(self.steps, [0] * self.layout.constant(0) + [*constants])
+        return Table(self.steps, [0] * self.layout.constant(0) + [*constants], self.is_little)
 
     def table_for(self, constants: Sequence[int]) -> Table:
         """A table as by `new_table`, or that of a finished run."""

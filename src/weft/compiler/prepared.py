@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from typing import Any
 
-from weft.compiler.evaluate import evaluate, plan_of, strides_of_value
+from weft.compiler.evaluate import evaluate, plan_of
 from weft.compiler.in_place import InPlace, in_place
 from weft.compiler.input_tables import InputTables, distinct_values
 from weft.compiler.program import Program
@@ -33,16 +33,13 @@ class Prepared:
     ) -> None:
         layouts = dict(zip(placeholders, strides, strict=True))
 
-        def strides_of(node: Node) -> tuple[int, ...] | None:
-            return layouts[node] if node in layouts else strides_of_value(node)
-
         def memory_of(node: Node) -> tuple[Buffer, int] | None:
             return None if node in layouts or node.value is None else (node.value.buffer, node.value.offset)
 
         # Arrays that a function makes from no arguments are evaluated once, and equal ones share a buffer: see
         # `Traced`.
         program = Program(memory_of)
-        program.add(outputs, strides_of)
+        program.add(outputs, layouts)
         self.engine = engine
         self._plan = plan = plan_of(program, [program.position(node) for node in outputs], engine)
         numbers = {node: number for number, node in enumerate(placeholders)}

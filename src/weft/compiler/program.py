@@ -7,7 +7,7 @@ refers to no array, and the same code that is run again with other numbers finds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from weft.compiler.parameters import ExactParameters
@@ -17,6 +17,9 @@ from weft.graph.tracing import no_value
 from weft.runtime.devices import Stream
 
 Entry = tuple[Any, ...]
+
+Strides = tuple[Any, ...]
+_NO_LAYOUTS: Mapping[Node, Strides] = {}
 
 
 class Program:
@@ -56,9 +59,9 @@ class Program:
     def position(self, node: Node) -> int:
         return self._nodes[node]
 
-    def add(self, outputs: Iterable[Node], strides_of: Any) -> None:
-        """Append everything that ``outputs`` need. ``strides_of`` gives the strides of a node that has a value, else
-        None.
+    def add(self, outputs: Iterable[Node], layouts: Mapping[Node, Strides] = _NO_LAYOUTS) -> None:
+        """Append everything that ``outputs`` need. Nodes in ``layouts`` are inputs with these strides, as are all nodes
+        with values.
 
         Raises:
             TraceError: a placeholder has no value.
@@ -66,7 +69,7 @@ class Program:
         outputs = list(outputs)
         nodes, streams = self._nodes, self.streams
         stream: object = self  # different from the stream of every node
-        for node in self._needed(outputs, strides_of):
+        for node in self._needed(outputs, layouts):
             primitive = node.primitive
             if primitive is None:
                 assert isinstance(node, Placeholder)
@@ -80,21 +83,25 @@ class Program:
                 continue
             source = primitive.alias(node) if primitive.has_alias else None
             if source is None:
-                nodes[node] = self._position_of_operation(node, strides_of)
+                nodes[node] = self._position_of_operation(node, layouts)
             else:
-                nodes[node] = self._position_of(source, strides_of)
+                nodes[node] = self._position_of(source, layouts)
         for node in outputs:
-            self._position_of(node, strides_of)
-            streams.add(node.stream)
+            self._position_of(node, layouts)
+            if node.stream is not stream:
+                streams.add(node.stream)
 
-    def _position_of(self, node: Node, strides_of: Any) -> int:
+    def _position_of(self, node: Node, layouts: Mapping[Node, Strides]) -> int:
         """The position of a node. Inputs and constants are added at their first use, so positions do not depend on the
         order in which they were made."""
         position = self._nodes.get(node)
         if position is None:
-            strides = strides_of(node)
+            strides = layouts.get(node)
             if strides is None:
-                return self._add_constant(node)
+                value = node.value
+                if value is None:
+                    return self._add_constant(node)
+                strides = value.strides
             if self._shown is not None:
                 known = self._known_input(node, strides)
                 if known is not None:
@@ -117,25 +124,20 @@ class Program:
         self._nodes[node] = position
         return position
 
-    def _needed(self, outputs: Iterable[Node], strides_of: Any) -> list[Node]:
+    def _needed(self, outputs: Iterable[Node], layouts: Mapping[Node, Strides]) -> list[Node]:
         """Nodes without values that ``outputs`` need, in topological order. ``references`` counts the uses of each node
         inside the program."""
         references, known = self.references, self._nodes
-        seen = set(outputs).difference(known)
-        stack = [*seen]
-        needed = []
-        while stack:
-            node = stack.pop()
-            if strides_of(node) is not None:
-                continue
-            needed.append(node)
+        wanted = set(outputs).difference(known)
+        needed = [node for node in wanted if node.value is None and node not in layouts]
+        for node in needed:  # the list grows meanwhile
             for source in node.inputs:
                 if source in references:
                     references[source] += 1
-                else:
-                    references[source] = 1
-                    if source not in seen and source not in known:
-                        stack.append(source)
+                    continue
+                references[source] = 1
+                if source.value is None and source not in wanted and source not in known and source not in layouts:
+                    needed.append(source)
         needed.sort(key=serial_of)
         return needed
 
@@ -152,13 +154,13 @@ class Program:
         self._nodes[node] = position
         return position
 
-    def _position_of_operation(self, node: Node, strides_of: Any) -> int:
+    def _position_of_operation(self, node: Node, layouts: Mapping[Node, Strides]) -> int:
         """The position of an operation; that of an equal operation, if there is one."""
         nodes, entries, primitive = self._nodes, self.entries, node.primitive
         positions = []
         for source in node.inputs:
             position = nodes.get(source)
-            positions.append(self._position_of(source, strides_of) if position is None else position)
+            positions.append(self._position_of(source, layouts) if position is None else position)
         params = node.params
         if not primitive.equal_is_same:
             if primitive.is_unique:

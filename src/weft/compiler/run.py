@@ -147,6 +147,35 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     return views
 
 
+def run_for_one(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream) -> View:
+    """The output of a plan that has one, as by `run_now`. It is written out, for speed, because evaluations of single
+    operations come here."""
+    if plan.sole is None:
+        found = run_now(plan, table, inputs, stream)
+        assert found is not None
+        return found[0]
+    values, engine, index = table.values, plan.engine, FIRST
+    for view in inputs:
+        if view.event is not None or view.buffer.engine is not engine:
+            inputs = [*inputs, *(write_inputs(plan, table, inputs) or ())]  # copies are held until the steps are run
+            break
+        values[index] = view.address
+        index += 1
+    values[DONE] = 0
+    slot, size, block, strides, offset = plan.sole
+    buffer, view = _new(Buffer), _new(View)
+    buffer.engine, buffer.size, buffer.is_own = engine, size, True
+    buffer.lease = lease = engine.memory.lease(block, size)
+    buffer.address = address = values[slot] = lease.address
+    if recording.recorders:
+        execute(plan, table, stream, user_location())
+    elif not engine.run_all(plan.steps, table, stream):
+        raise CancelledError
+    view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
+    view.event = view.copies = None
+    return view
+
+
 class Memory(NamedTuple):
     """The buffers of a run's outputs, and the table that gives their addresses to the engine."""
 

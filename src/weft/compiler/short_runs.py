@@ -26,8 +26,6 @@ _Expected = tuple[int, *InputLayout, Engine]
 """The slot of a table that gets the address of an array, the layout that the array must have, and the engine in whose
 memory it must be."""
 
-_LITTLE_WORK = 1 << 15
-"""Below this, the interpreter's lock is held while steps run on the CPU: other threads wait for some microseconds."""
 _new = object.__new__
 _NO_VALUE = View(Buffer.of_others(host, 0, 0, None), 0, ())
 
@@ -95,7 +93,7 @@ class ShortRun:
         self._block, *others = plan.blocks
         self._arena = others[0] if others else None
         self._free: list[_Filled] = []
-        self._is_little = plan.engine is host and plan.work < _LITTLE_WORK
+        self._is_little = plan.engine is host and plan.is_little
 
     def run(self, arrays: Sequence[Any]) -> Handle | None:
         """The result, an array. None if nothing was run: if the arrays do not have the expected layouts, have no

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.graph import tracing
 from weft.graph.node import Node
+from weft.graph.tracing import followed, is_tracing, open_traces
 from weft.primitives.base import Primitive
-from weft.runtime.devices import Stream
+from weft.runtime.atomic import sections
+from weft.runtime.engine import Engine
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
 
@@ -21,111 +22,100 @@ _MOST_VIEWS = 8
 """A value seen through more views than this is planned as a `Program`."""
 
 _OWN = (2, 1)
-"""References to a view, by its node and by a `Single`; and to its buffer, by the view."""
+"""References to a view, by its node and by a `Reading`; and to its buffer, by the view."""
+_NO_CONSTANTS: Sequence[int] = ()
+
+Shown = Sequence[tuple[Node, View, Node]]
+"""Inputs that are views of a value, each with the view of that value, and with the node that has the value."""
+_NOTHING_SHOWN: Shown = ()
+
+Reading = tuple[tuple[Any, ...], list[View], Sequence[int], Shown]
+"""What is read of a node to compute it as one operation: a key of everything that its plan depends on, the views of its
+inputs (each once), its number, and inputs that are shown."""
 
 
-class Single:
-    """One operation on values: the views that it reads, and a ``key`` of everything that its plan depends on.
+def reading_of(node: Node, engine: Engine) -> Reading | None:
+    """What to read of a node without a value; None if it has inputs other than values, views of values, and one number.
 
-    ``shown`` are inputs that are views of a node with a value, each with the view of that value.
+    No lock is held, so another thread may evaluate the node meanwhile, and compute it in the memory of an input. Then
+    what is computed from the reading is of no use, but the node has its value before that memory changes.
     """
-
-    __slots__ = ("_inputs", "_owners", "constants", "key", "shown", "views")
-
-    def __init__(
-        self, engine: Any, primitive: Primitive, params: tuple[Any, ...], node: Node, inputs: tuple[Node, ...]
-    ) -> None:
-        self.key: list[Any] = [engine, engine.target.key, primitive, params, node.shape, node.dtype]
-        self.views: list[View] = []
-        self.constants: Sequence[int] = ()
-        self.shown: Sequence[tuple[Node, View]] = ()
-        self._inputs = inputs
-        self._owners: list[Node] = []
-
-    def _read(self) -> bool:
-        """Collect the inputs. False if there are any but values, views of values, and one number."""
-        key, inputs = self.key, self._inputs
-        for number, source in enumerate(inputs):
-            if number:
-                first = inputs.index(source)
-                if first != number:
-                    key.append(first)
-                    continue
-            view, owner = source.value, source
+    # Attributes of a node are read in one statement, because another thread may evaluate it.
+    primitive, inputs, params = node.primitive, node.inputs, node.params
+    if primitive is None or not primitive.equal_is_same or len(inputs) > _MOST_INPUTS or (open_traces and is_tracing()):
+        return None
+    key = [engine, engine.target.key, primitive, params, node.shape, node.dtype]
+    views: list[View] = []
+    constants = _NO_CONSTANTS
+    shown: list[tuple[Node, View, Node]] | None = None
+    for source in inputs:
+        view, primitive, params = source.value, source.primitive, source.params
+        if view is None:
+            if primitive is None:
+                return None
+            if primitive.is_constant:
+                if constants or type(params[0]) is not int:
+                    return None
+                constants = params
+                key.append(source.dtype)
+                continue
+            shown = shown or []
+            view = _shown_by(source, shown)
             if view is None:
-                primitive, params = source.primitive, source.params
-                if primitive is None:  # another thread has evaluated the input in this moment
-                    return False
-                if primitive.is_constant:
-                    if self.constants or type(params[0]) is not int:
-                        return False
-                    self.constants = (params[0],)
-                    key.append(source.dtype)
-                    continue
-                found = _view_of_value(source, _MOST_VIEWS)
-                if found is None:
-                    return False
-                view, owner = found
-                self.shown = [*self.shown, (source, view)]
-            self.views.append(view)
-            self._owners.append(owner)
+                return None
+        if view in views:
+            key.append(views.index(view))
+        else:
+            views.append(view)
             key += (source.shape, source.dtype, view.strides)
-        return True
+    return tuple(key), views, constants, shown or _NOTHING_SHOWN
+
+
+class Ending:
+    """Finds out which inputs of one operation end with it."""
+
+    __slots__ = ("_inputs", "_owners", "_shown", "_views")
+
+    def __init__(self, inputs: Sequence[Node], views: Sequence[View], shown: Shown) -> None:
+        """``inputs`` are those of the node, the others parts of its `Reading`."""
+        self._inputs, self._views, self._shown = inputs, views, shown
+        owners = {id(source.value): source for source in inputs}
+        owners.update({id(view): owner for _, view, owner in shown})
+        self._owners = [owners[id(view)] for view in views]
 
     def ended(self, donations: Sequence[tuple[int, int]]) -> list[int] | None:
         """The inputs that nothing else refers to, nor to their memory: outputs may take it over. None if a `Program`
         has to find out, because an input is also read through a view, or a transformation follows values."""
         found = []
         for number, _ in donations:
-            owners, views = self._owners, self.views
+            owners, views = self._owners, self._views
             if not only_known([owners[number]], [self._references_to(number)]):
                 continue
-            if tracing.followed or self._is_shown(number):
+            if followed or self._is_shown(number):
                 return None
             if only_known([views[number], views[number].buffer], _OWN):
                 found.append(number)
         return found
 
     def _references_to(self, number: int) -> int:
-        """How many references to the owner of an input belong to this object and the operation with its views: in
-        `_owners`, and in the inputs of the operation or of a view. An input that occurs twice is in `_owners` once."""
+        """How many references to the owner of an input belong to this object, to the reading, and to the operation with
+        its views: in `_owners`, in what is shown, and in the inputs of the operation or of a view. An input that occurs
+        twice is in `_owners` once."""
         owners = self._owners
         owner = owners[number]
-        return 2 * owners.count(owner) + max(self._inputs.count(owner) - 1, 0)
+        seen_through = [other for _, _, other in self._shown].count(owner)
+        return 2 * owners.count(owner) + seen_through + max(self._inputs.count(owner) - 1, 0)
 
     def _is_shown(self, number: int) -> bool:
         """Whether the operation reads the value of an input's owner also through a view."""
         owners = self._owners
-        return owners.count(owners[number]) > 1 or any(view is self.views[number] for _, view in self.shown)
-
-
-def may_be_single(node: Node) -> bool:
-    """Whether it is worth calling `single` for a node. A quick check, without a lock."""
-    inputs = node.inputs
-    if not 0 < len(inputs) <= _MOST_INPUTS:
-        return False
-    for source in inputs:
-        if source.value is None:
-            primitive = source.primitive
-            if primitive is None or not (primitive.is_view or primitive.is_constant):
-                return False
-    return True
-
-
-def single(node: Node, stream: Stream) -> Single | None:
-    """A node for which `may_be_single` is true, as one operation; None if that is not possible."""
-    # Read in one statement, because another thread may evaluate the node.
-    primitive, inputs, params = node.primitive, node.inputs, node.params
-    if primitive is None or not _is_plain(primitive) or tracing.is_tracing():
-        return None
-    found = Single(stream.engine, primitive, params, node, inputs)
-    return found if found._read() else None
+        return owners.count(owners[number]) > 1 or any(view is self._views[number] for _, view, _ in self._shown)
 
 
 _plain: dict[Primitive, bool] = {}
 
 
-def _is_plain(primitive: Primitive) -> bool:
+def is_plain(primitive: Primitive) -> bool:
     """Whether nodes of a primitive have one result, have to be computed, and do the same if their parameters are
     equal."""
     found = _plain.get(primitive)
@@ -136,16 +126,35 @@ def _is_plain(primitive: Primitive) -> bool:
     return found
 
 
-def _view_of_value(node: Node, most: int) -> tuple[View, Node] | None:
+def _shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
+    """The view that a node shows, which is added to those that are ``known``; None if the node is no view of a
+    value."""
+    primitive = node.primitive
+    if primitive is None or not primitive.is_view:  # the usual case where the node is no single operation
+        return None
+    for other, view, _ in known:
+        if other is node:
+            return view
+    with sections:
+        found = view_of_value(node)
+    if found is None:
+        return None
+    view, owner = found
+    known.append((node, view, owner))
+    return view
+
+
+def view_of_value(node: Node, most: int = _MOST_VIEWS) -> tuple[View, Node] | None:
     """The view of a value that ``node`` shows, and the node that has the value. None if it is no view of a value, if
-    the value is not computed yet, or if it is seen through more than ``most`` views."""
+    the value is not computed yet, or if it is seen through more than ``most`` views. The caller holds the lock of
+    sections."""
     primitive, inputs = node.primitive, node.inputs
     if primitive is None or not primitive.is_view or primitive.is_unique or not most:
         return None
     owner = inputs[0]
     value = owner.value
     if value is None:
-        found = _view_of_value(owner, most - 1)
+        found = view_of_value(owner, most - 1)
         if found is None:
             return None
         value, owner = found

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import weft.primitives as p
 from weft.compiler.describing import Description
 from weft.compiler.dumps import graph_text
-from weft.compiler.evaluate import caller_stream, plan_of, strides_of_value
+from weft.compiler.evaluate import caller_stream, plan_of
 from weft.compiler.plan import Plan
 from weft.compiler.prepared_segments import CALLER
 from weft.compiler.program import Program
@@ -267,7 +267,7 @@ def explain(
     copied: dict[Copied, Transfer] = {}
     for stream, wanted in _streams_of(outputs, values):
         program = Program()
-        program.add(wanted, lambda node: values[node].strides if node in values else strides_of_value(node))
+        program.add(wanted, {node: view.strides for node, view in values.items()})
         plan = plan_of(program, [program.position(node) for node in wanted], stream.engine)
         views = [values[node] if node in values else _value(node) for node in program.inputs]
         copied |= transfers_to(plan.engine, views, plan.spans)

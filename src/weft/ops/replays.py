@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import weft.primitives as p
 from weft.compiler.bounded import BoundedCache
@@ -18,7 +18,7 @@ from weft.dtypes import Dtype
 from weft.graph.node import Handle, Node, Shape, serial_of, wrap
 from weft.graph.tracing import is_tracing
 from weft.ops.entrance import in_the_name_of
-from weft.runtime.devices import current_stream
+from weft.runtime.devices import Stream, current_stream
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 
@@ -63,10 +63,9 @@ class Recording:
         self.operations = [_operation(node, [positions[source] for source in node.inputs]) for node in inner]
         self._result = positions[result]
 
-    def replay(self, inputs: Sequence[Node]) -> Any:
-        """The result for other inputs, from new nodes."""
+    def replay(self, inputs: Sequence[Node], stream: Stream | None) -> Any:
+        """The result for other inputs, from new nodes on a stream."""
         nodes = [*inputs, *self._numbers]
-        stream = current_stream()
         for primitive, first, take, params, shape, dtype in self.operations:
             sources = (nodes[first],) if take is None else take(nodes)
             nodes.append(Node(primitive, sources, params, shape, dtype, stream))
@@ -117,7 +116,7 @@ def replayed(function: Callable[P, R]) -> Callable[P, R]:
     return functools.wraps(function)(in_the_name_of(function, entrance))
 
 
-def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a function, from replayed nodes if possible."""
     if is_tracing():
         return function(*args, **kwargs)
@@ -142,13 +141,13 @@ def _called(function: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str,
         return function(*args, **kwargs)
     recording = _recordings.get(tuple(key))
     if recording is not None:
-        result: Any = recording.replay(nodes)
+        result = recording.replay(nodes, stream)
         if CHECKS:
-            _check_same(nodes, result.node, cast(Any, function(*args, **kwargs)).node)
-        return cast(R, result)
+            _check_same(nodes, result.node, function(*args, **kwargs).node)
+        return result
     result = function(*args, **kwargs)
     _record(tuple(key), nodes, result.node)
-    return cast(R, result)
+    return result
 
 
 def _record(key: tuple[Any, ...], inputs: Sequence[Node], result: Node) -> None:

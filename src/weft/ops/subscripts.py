@@ -45,6 +45,11 @@ def getitem(x: Array, index: Any) -> Array:
         ValueError: the index has another type, or a mask is traced.
     """
     node = x.node
+    if type(index) is int and node.shape:
+        extent: Any = node.shape[0]
+        if type(extent) is int and -extent <= index < extent:
+            position = index if index >= 0 else index + extent
+            return p.wrap(Node(p.pick, (node,), ((0,), (position,)), node.shape[1:], node.dtype, current_stream()))
     if type(index) is Handle.concrete and index.node.dtype.is_integer:
         return _at_integers(x, index)
     items = index if type(index) is tuple else (index,)

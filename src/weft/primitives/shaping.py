@@ -366,6 +366,9 @@ def _terms_of_pick(source: Shape, axes: Sequence[int], positions: Sequence[int])
 
 
 def _strides_of_pick(strides: Shape, axes: Sequence[int], positions: Sequence[int]) -> tuple[Shape, int]:
+    if len(axes) == 1:  # the most frequent case, for speed
+        (axis,), (position,) = axes, positions
+        return strides[:axis] + strides[axis + 1 :], strides[axis] * position
     rest, offset = list(strides), 0
     for axis, position in zip(reversed(axes), reversed(positions)):  # noqa: B905  # `strict` takes its time
         offset += rest.pop(axis) * position

@@ -112,6 +112,12 @@ class HostEngine(Engine):
         if native is None or own_stack.is_small:
             return self.run(steps, table, stream) == steps.count
         table.values[POOL] = native.pool
+        if table.is_little:
+            run = table.run
+            if run is None:
+                run = table.run = native.runs(table.address)
+            run()
+            return True
         return native.run(table.address) == steps.count
 
     def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from weft.runtime.holders import unused
@@ -74,6 +74,8 @@ class Allocator:
         self._kept: dict[int, deque[Lease]] = {}
         self._note_end = self._ended.append
         self._active = self.peak = 0
+        self._not_kept = 0
+        """How many leases were new. Threads may count wrongly, which is harmless."""
         self.memory_limit = sys.maxsize
         self.cache_limit = sys.maxsize
 
@@ -85,9 +87,16 @@ class Allocator:
             lease = Lease()
             lease.address = self._take(lease, size, wanted)
             if size <= _SMALL and self.cache_limit == sys.maxsize:
-                # A new one, as `unused` counts references wrongly if a lease leaves the one that it looks at.
-                self._kept[size] = deque((*(kept or ()), lease), _MOST_KEPT)
+                self._keep(kept or (), size, lease)
         return lease
+
+    def _keep(self, kept: Collection[Lease], size: int, lease: Lease) -> None:
+        """Keep a new lease, in place of the oldest one that is ``kept`` if these are as many as may be. Only every
+        eighth lease replaces one: where many arrays stay, that is in vain, and takes half as long as making a lease."""
+        self._not_kept += 1
+        if len(kept) < _MOST_KEPT or not self._not_kept % 8:
+            # A new deque, as `unused` counts references wrongly if a lease leaves the one that it looks at.
+            self._kept[size] = deque((*kept, lease), _MOST_KEPT)
 
     def _take(self, lease: Lease, size: int, wanted: int) -> int:
         """The address of a block that goes back when the lease ends."""

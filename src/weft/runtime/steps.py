@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 Fields = Mapping[str, str]
@@ -128,11 +128,16 @@ class Table:
 
     Native code begins with the first step that was not run yet: it continues where it was stopped, and does nothing if
     all steps were run.
+
+    ``is_little``: the steps take so little time that other threads of Python may wait for it. ``run`` runs them all, if
+    the engine has made such a function.
     """
 
-    __slots__ = ("address", "values")
+    __slots__ = ("address", "is_little", "run", "values")
 
-    def __init__(self, steps: Sealed, entries: Sequence[int]) -> None:
+    def __init__(self, steps: Sealed, entries: Sequence[int], is_little: bool = False) -> None:
+        self.is_little = is_little
+        self.run: Callable[[], object] | None = None
         self.values = array("Q", (0, steps.address, steps.count, 0, 0, *entries))
         self.address = self.values.buffer_info()[0]
 
