@@ -42,6 +42,7 @@ from weft.primitives.state_recurrence import *
 from weft.primitives.structure import *
 from weft.primitives.unary import *
 from weft.primitives.updates import *
+from weft.primitives.windowed import *
 
 sum = sum_
 

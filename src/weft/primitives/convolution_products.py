@@ -4,7 +4,7 @@ over the elements of windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product as combinations
 from math import gcd, prod
 from typing import Any, NamedTuple
@@ -198,7 +198,7 @@ def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
         return _convolved_in_phases(x, w, geometry, counts)
     if channels == 1 and not x.node.dtype.is_complex and 0 < prod(sizes) <= _most_taps(geometry.groups, outputs):
         return _sum_of_taps(with_padding(x, geometry), w, geometry, counts)
-    if _has_few_outputs(w, geometry, counts):
+    if has_few_outputs(w, geometry, counts):
         cut = geometry._replace(low=_not_above_zero(geometry.low), high=_not_above_zero(geometry.high))
         around = _largest([geometry.low], rank), _largest([geometry.high], rank)
         return _products_for_few(_with_positions_beside(with_padding(x, cut), *around), w, geometry, counts)
@@ -220,27 +220,44 @@ def _shown(padded: Array, geometry: Geometry, counts: Shape, sizes: Shape) -> Ar
 def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
     """As `convolved`, for an array with zeros between its elements, which are not multiplied: each phase is a
     convolution of its own."""
-    count, *extents, _ = x.node.shape
-    outputs, *sizes, _ = w.node.shape
-    every = list(_undilated(geometry, tuple(extents), counts, tuple(sizes)))
-    used = [one for phases, one in every if all(phase.taps and phase.results for phase in phases)]
+    used = used_phases(x, w, geometry, counts)
     # The array is padded once, with as many zeros as any phase needs.
-    low, high = (_largest([one[side] for one in used], len(extents)) for side in (1, 2))
-    are_few = bool(used) and _has_few_outputs(w, used[0], counts)
+    low, high = (_largest(zeros, len(counts)) for zeros in ([one.low for one in used], [one.high for one in used]))
+    are_few = bool(used) and has_few_outputs(w, used[0], counts)
     if are_few:
         padded = _with_positions_beside(x, low, high)
     else:
         padded = _with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
+
+    def part_of(taps: Array, one: Geometry, results: Shape) -> Array:
+        inside = one._replace(low=_less(one.low, low), high=_less(one.high, high))
+        if are_few:
+            return _products_for_few(with_padding(padded, inside), taps, inside, results)
+        return convolved(padded, taps, inside, results)
+
+    return in_phases(x, w, geometry, counts, part_of)
+
+
+def used_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) -> list[Geometry]:
+    """The geometries of all phases that have results and taps."""
+    found = []
+    for phases, one in _undilated(geometry, x.node.shape[1:-1], counts, w.node.shape[1:-1]):
+        if all(phase.taps and phase.results for phase in phases):
+            found.append(one)
+    return found
+
+
+def in_phases(
+    x: Array, w: Array, geometry: Geometry, counts: Shape, part_of: Callable[[Array, Geometry, Shape], Array]
+) -> Array:
+    """A convolution of an array with zeros between its elements, made of those of its phases, which ``part_of`` gives
+    for the weights, the geometry and the counts of windows of each."""
+    count, outputs = x.node.shape[0], w.node.shape[0]
     parts, starts = [], []
-    for phases, without_zeros in every:
+    for phases, without_zeros in _undilated(geometry, x.node.shape[1:-1], counts, w.node.shape[1:-1]):
         results = tuple([phase.results for phase in phases])
         if all(phase.taps and phase.results for phase in phases):
-            inside = without_zeros._replace(low=_less(without_zeros.low, low), high=_less(without_zeros.high, high))
-            taps = _taps_of(w, phases)
-            if are_few:
-                part = _products_for_few(with_padding(padded, inside), taps, inside, results)
-            else:
-                part = convolved(padded, taps, inside, results)
+            part = part_of(_taps_of(w, phases), without_zeros, results)
         else:
             part = _zeros((count, *results, outputs), x.node.dtype)
         parts.append(part)
@@ -359,7 +376,7 @@ def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
     return p.reshape(move_axis(result, 0, rank + 1), shape=(*outer, outputs)) if batch else result
 
 
-def _has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
+def has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
     """Whether lanes should go along windows, because there are few outputs and windows overlap."""
     outputs, *sizes, channels = w.node.shape
     beside = prod(sizes) > 1 and bool(counts) and counts[-1] >= LONG_LINE and geometry.strides[-1] == 1

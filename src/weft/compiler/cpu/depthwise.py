@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product as combinations
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
@@ -28,7 +28,6 @@ from weft.graph.node import Node, Shape
 from weft.primitives.convolution import rounded, widened
 from weft.primitives.convolution_products import Geometry
 from weft.primitives.depthwise import depthwise_of, depthwise_weights_of
-from weft.primitives.replacing import replaces
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 
 MOST_ELEMENTS = 49
@@ -66,8 +65,7 @@ class Windows(NamedTuple):
         return sorted({window * self.step + element * self.spacing for window, element in pairs})
 
 
-@replaces("cpu", p.convolution)
-def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
+def convolution(node: Node) -> Sequence[Node] | None:
     """A convolution as this routine, if each channel is a group and has one output. A single channel would fill one
     lane: `convolution_products` makes a kernel of it, whose lanes go along windows."""
     geometry = Geometry(*node.params)
@@ -92,8 +90,7 @@ def _scratch(node: Node) -> int:
     return (node.shape[-1] + 64) * node.dtype.size
 
 
-@replaces("cpu", p.convolution_weights)
-def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
+def convolution_weights(node: Node) -> Sequence[Node] | None:
     """The cotangent of the weights as this routine, under the same conditions, if lines have at most `_LONGEST_LINE`
     windows."""
     (outputs, *sizes, each), channels = node.shape, node.inputs[1].shape[-1]

@@ -111,13 +111,16 @@ def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
     there is little work, or if the kernel needs whole rows and tiles are narrower. Nor can it if a single column is not
     computed as a row, because the lanes of the kernel go along it."""
     product = _product_of(call, whole, in_memory)
-    rows, columns, inner = product.extents
-    if product.dtype.is_complex or _uses_tile_registers(call) or (product.axes is not None and columns == 1):
+    of_column = product.axes is not None and product.extents[1] == 1
+    if product.dtype.is_complex or _uses_tile_registers(call) or of_column:
         return False
     tiled = _tiled(product)
-    if tiled is None:
-        return False
-    _, _, (high, wide) = tiled
+    return tiled is not None and are_worth_calls(product, tiled, whole)
+
+
+def are_worth_calls(product: Product, tiled: Tiled, whole: bool) -> bool:
+    """Whether tiles have enough work for a call of an attached kernel, and whole rows if it needs them."""
+    (rows, columns, inner), (_, _, (high, wide)) = product.extents, tiled
     if whole and (high < rows if columns == 1 else wide < columns):
         return False
     several = product.matrices > 1 or high < rows or wide < columns
@@ -173,14 +176,19 @@ def step(call: RoutineCall) -> RoutineStep:
     attached = call.attached
     in_memory = attached is None or attached.in_memory
     product = _product_of(call, attached is not None and attached.whole, in_memory)
-    rows, columns, inner = product.extents
     in_tiles = _uses_tile_registers(call)
     tiled = _of_tile_registers(product) if in_tiles else _tiled(product)
     assert tiled is not None
+    return step_of(product, tiled, _way(product, in_tiles))
+
+
+def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
+    """The step for a product that is computed in tiles."""
+    rows, columns, inner = product.extents
     address, numbers, tile = tiled
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
     work = product.matrices * rows * columns * inner
-    return RoutineStep(address(), numbers, units, _grain(tile, product.extents), work, _way(product, in_tiles))
+    return RoutineStep(address(), numbers, units, _grain(tile, product.extents), work, way)
 
 
 @as_a_whole
@@ -233,7 +241,7 @@ def _merged(batch: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int,
 def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
     """A product with an operand that goes over several axes in memory."""
     (a, b), (out,) = call.operands, call.results
-    left, right = _factors(a), _factors(b)
+    left, right = factors_of(a), factors_of(b)
     extents = a.shape[-2], b.shape[-1], a.shape[-1]
     outer = zip(out.shape[:-2], left, right, out.strides, strict=False)
     batch = [(extent, x[0][1], y[0][1], stride) for extent, x, y, stride in outer]
@@ -246,7 +254,7 @@ def _product_over_axes(call: RoutineCall, whole: bool, in_memory: bool) -> Produ
     return Product(dtype, Sources(dtype, dtype), places, extents, storage, batch, call.attached, whole, in_memory, axes)
 
 
-def _factors(operand: Operand) -> Factors:
+def factors_of(operand: Operand) -> Factors:
     """The axes in memory that the axes of an operand go over."""
     if operand.factors is not None:
         return operand.factors
@@ -256,7 +264,7 @@ def _factors(operand: Operand) -> Factors:
 def _tiled(product: Product) -> Tiled | None:
     """The step of a product; None if its result cannot be made in scratch memory as it has to be."""
     if product.axes is not None:
-        return _over_axes(product, product.axes)
+        return over_axes(product, product.axes)
     if product.dtype.is_complex:
         return _of_complex(product)
     if product.feeder is not None:
@@ -369,8 +377,14 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
     return partial(few_complex_rows.address, strip, of_column), numbers, (rows, strip.columns)
 
 
-def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled | None:
-    """A product with an operand that goes over several axes. A left one is read in place."""
+def over_axes(
+    product: Product,
+    axes: Sequence[product_axes.Factors],
+    code: Callable[[Block], int] = product_axes.address,
+    further: Sequence[int] = (),
+) -> Tiled | None:
+    """A product with an operand that goes over several axes. A left one is read in place. ``code`` returns the address
+    of the step for a kind of block; ``further`` are numbers after those that describe axes."""
     dtype, sources, places, extents, _, batch = product[:6]
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
@@ -380,11 +394,13 @@ def _over_axes(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled 
         return None
     (high, wide, span), behind = tile
     right = tiles.Way.OVER_AXES if several else tiles.ways_of(block, sources, extents, strides, (high, wide))[1]
+    if right is tiles.Way.IN_PLACE and extents[1] % block.lanes:
+        right = tiles.Way.ALONG  # kernels read whole vectors
     ways = tiles.Way.IN_PLACE, right
     terms = tiles.terms_of(block, extents, (high, wide))
-    factors = product_axes.factor_numbers(*axes)
+    factors = [*product_axes.factor_numbers(*axes), *further]
     numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors)
-    return partial(product_axes.address, block), numbers, (high, wide * span)
+    return partial(code, block), numbers, (high, wide * span)
 
 
 def _block_of(product: Product) -> Block:

@@ -168,7 +168,7 @@ class TileWriter(ProductStepWriter):
         self.c_row = self.either(
             self.compare("ne", self.of_section(attached.SCRATCH), 0),
             self.of_section(attached.PITCH),
-            self.number(COLUMNS),
+            self.row_distance(),
         )
         reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
         self.c_step = self.either(reused, 0, self.c_row)
@@ -176,6 +176,10 @@ class TileWriter(ProductStepWriter):
         matrices["c"] = self.made_at(in_memory, self.scratch)
         with self.e.loop("0", columns, width) as start:
             self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
+
+    def row_distance(self) -> str:
+        """The distance between rows of the result in memory."""
+        return self.number(COLUMNS)
 
     def tile(self, unit: _Unit, across: str) -> None:
         """The tile of a unit that begins ``across`` columns after the first column."""

@@ -69,13 +69,18 @@ def address(block: Block) -> int:
 
 def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step."""
-    functions = [_offsets(), _pack_over_axes(block), kernel_over_axes(block, "block", edge=False)]
-    functions += [pack(block, block.dtype, block.columns) for pack in (pack_along, pack_across)]
+    functions = [*packing(block), kernel_over_axes(block, "block", edge=False)]
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
         functions.append(kernel_over_axes(narrow, f"edge_{vectors}", edge=True))
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOverAxes(block), name)]
+    functions += [attached.caller(block.dtype.size), step_function(TilesOverAxes(block), name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
+
+
+def packing(block: Block) -> list[EmittedFunction]:
+    """The functions that write distances and pack the right operand."""
+    functions = [_offsets(), _pack_over_axes(block)]
+    return functions + [pack(block, block.dtype, block.columns) for pack in (pack_along, pack_across)]
 
 
 class _Lines(Integers):
@@ -127,10 +132,18 @@ def _offsets() -> EmittedFunction:
 
 def _pack_over_axes(block: Block) -> EmittedFunction:
     """A function that packs panels of a right operand whose columns are neighbours along lines. ``%terms`` has the
-    distances at which its terms begin."""
+    distances at which its terms begin. The vector with the last columns is filled with zeros."""
     w = _Lines()
     L = Lanes(w.e, block.lanes)
     terms = w.rounded_up("%inner", SQUARE)
+
+    with w.e.when(w.compare("ne", w.remainder("%present", block.lanes), 0)):
+        last = w.e.assign(f"and i64 %present, {-block.lanes}")
+        beside = w.remainder(last, block.columns)
+        target = w.moved("%to", w.add(w.multiply(w.subtract(last, beside), terms), beside), block.element)
+        with w.e.loop("0", "%inner") as term:
+            location = Location(target, w.multiply(term, block.columns), False)
+            store(L, L.constant(0.0, block.dtype), block.dtype, location, None)
 
     def pack(source: str, column: str, end: str, mask: str | None) -> None:
         """Whole vectors of a panel, up to ``end``, or one vector with a mask."""
@@ -166,11 +179,11 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
     return w.e, w.e.function("pack_over_axes", parameters, "internal ")
 
 
-class _TilesOverAxes(TileWriter):
+class TilesOverAxes(TileWriter):
     """The loops over a unit, with tables of distances for axes that go over several axes in memory."""
 
-    def __init__(self, block: Block) -> None:
-        super().__init__(block, Sources(block.dtype, block.dtype), BATCH_AXES)
+    def __init__(self, block: Block, batch_axes: int = BATCH_AXES) -> None:
+        super().__init__(block, Sources(block.dtype, block.dtype), batch_axes)
         self.row_starts = self.e.slot(f"[{(GROUP + 1) * block.rows} x i64]")
         self.left_terms = self.e.slot(f"[{MOST_TERMS} x i64]")
         self.right_terms = self.e.slot(f"[{DEPTH} x i64]")
@@ -185,21 +198,25 @@ class _TilesOverAxes(TileWriter):
         return f"ptr {left.start}, ptr {self.moved(left.element, row, 'i64')}, ptr {left.term}"
 
     def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
-        self._write(A_TERMS, part.first, part.depth, self._left_terms(part))
+        self.note_terms(part)
         with self.e.when(self.compare("eq", self.number(RIGHT_WAY), Way.OVER_AXES)):
             self._write(B_TERMS, part.first, part.depth, self.right_terms)
             packed = self.further(self.b.packed, self.multiply(part.before, wide))
             arguments = f"i64 {first}, ptr {self.right_terms}, ptr {packed}, i64 {part.depth}, i64 {columns}"
-            self.e.emit(f"call void @pack_over_axes(ptr {self._axes(B_COLUMNS)}, ptr {operand}, {arguments})")
+            self.e.emit(f"call void @pack_over_axes(ptr {self.numbers_from(B_COLUMNS)}, ptr {operand}, {arguments})")
         super().pack_right(operand, first, part, columns, wide)
+
+    def note_terms(self, part: Terms) -> None:
+        """Write what kernels need to know about terms of the left operand."""
+        self._write(A_TERMS, part.first, part.depth, self._left_terms(part))
 
     def _left_terms(self, part: Terms) -> str:
         """The address in the table with the distances of a block of terms."""
         return self.moved(self.left_terms, part.before, "i64")
 
-    def _axes(self, position: int) -> str:
+    def numbers_from(self, position: int) -> str:
         return self.moved("%numbers", position, "i64")
 
     def _write(self, axis: int, first: str, count: str, table: str) -> None:
         """Write the distances of elements of an axis to a table."""
-        self.e.emit(f"call void @offsets(ptr {self._axes(axis)}, i64 {first}, i64 {count}, ptr {table})")
+        self.e.emit(f"call void @offsets(ptr {self.numbers_from(axis)}, i64 {first}, i64 {count}, ptr {table})")

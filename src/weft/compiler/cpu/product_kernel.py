@@ -20,6 +20,9 @@ PARAMETERS = (
 )
 
 
+ROWS_AHEAD = 8
+"""How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
+
 PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_rows, ptr %a_terms")
 
 
@@ -36,8 +39,17 @@ def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> 
 
 def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
     """The kernel for a left operand whose rows and terms go over several axes in memory: ``%a_rows`` and ``%a_terms``
-    have the distances at which each begins."""
+    have the distances at which each begins. Columns are in whole vectors."""
     written = _PanelKernelOverAxes(block, edge)
+    return written.e, written.function(name)
+
+
+def kernel_of_windows(block: Block, name: str, edge: bool, between: int) -> EmittedFunction:
+    """The kernel for a left operand whose rows are windows. The elements of a window are ``%channels`` neighbouring
+    numbers each, which are terms. ``%places`` has the addresses at which an element of each window begins, and then,
+    ``between`` addresses after these, those of the next element. The first term is number ``%offset`` of its
+    element. Columns are in whole vectors."""
+    written = _PanelKernelOfWindows(block, edge, between)
     return written.e, written.function(name)
 
 
@@ -51,6 +63,10 @@ def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool, result: Dt
 
 class _PanelKernel(Integers):
     parameters = PARAMETERS
+
+    masks_columns = True
+    """Whether a vector of columns at an edge is read with a mask, because the others may not be in memory. That takes
+    an instruction of the kind that adds up products."""
 
     rounds_bfloat16 = False
     """Whether sums are rounded by an instruction that takes subnormal numbers as zero."""
@@ -109,15 +125,20 @@ class _PanelKernel(Integers):
         """The distance of a term from the beginning of its row."""
         return self.multiply(number, "%a_inner")
 
+    def _columns_of(self, term: str) -> str:
+        """Where the columns of a term begin."""
+        return self._further("%b", self.multiply(term, "%b_inner"))
+
     def _add_term(self, rows: Sequence[str], term: str) -> None:
         """Add the products of a term. Each number of the left operand is read when it is needed, because registers do
         not hold all of them."""
         e, L, dtype = self.e, self.L, self.block.dtype
         scalar = Lanes(e, 1)
         left_index = self._term(term)
-        start = self._further("%b", self.multiply(term, "%b_inner"))
+        start = self._columns_of(term)
         locations = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
-        right = [load(L, dtype, location, mask) for location, mask in zip(locations, self.masks, strict=True)]
+        masks = self.masks if self.masks_columns else [None] * len(locations)
+        right = [load(L, dtype, location, mask) for location, mask in zip(locations, masks, strict=True)]
         for number, row in enumerate(rows):
             left = L.splat(load(scalar, dtype, Location(row, left_index, False), None))
             for v, vector in enumerate(right):
@@ -142,6 +163,7 @@ class _PanelKernel(Integers):
 
 class _PanelKernelOverAxes(_PanelKernel):
     parameters = PARAMETERS_OVER_AXES
+    masks_columns = False
 
     def _sum(self) -> None:
         e = self.e
@@ -161,6 +183,42 @@ class _PanelKernelOverAxes(_PanelKernel):
 
     def _term(self, number: str) -> str:
         return self.e.load("i64", self.moved("%a_terms", number, "i64"))
+
+
+class _PanelKernelOfWindows(_PanelKernel):
+    parameters = PARAMETERS.replace("ptr %a, i64 %a_row, i64 %a_inner", "ptr %places, i64 %channels, i64 %offset")
+    masks_columns = False
+
+    def __init__(self, block: Block, edge: bool, between: int) -> None:
+        super().__init__(block, edge)
+        self.between = between
+        self.panel = "%b"
+
+    def _sum(self) -> None:
+        e, end = self.e, self.add("%offset", "%inner")
+        following = e.slot("ptr")
+        e.store("ptr", "%places", following)
+        # Terms are counted from number 0 of the first element of a window.
+        with e.loop("0", end, "%channels") as before:
+            places = e.load("ptr", following)
+            e.store("ptr", self.moved(places, self.between, "ptr"), following)
+            rows = [e.load("ptr", self.moved(places, row, "ptr")) for row in range(self.block.rows)]
+            behind = self.moved(places, self.block.rows, "ptr")
+            self.panel = self._further("%b", self.multiply(self.subtract(before, "%offset"), "%b_inner"))
+            begin = self.larger(self.subtract("%offset", before), "0")
+            stop = self.smaller("%channels", self.subtract(end, before))
+            with e.loop(begin, stop) as term:
+                # The rows after these are needed next. Each term prefetches from one of them: in a loop without another
+                # one inside, fewer branches are predicted wrongly.
+                row = e.load("ptr", self.moved(behind, e.assign(f"and i64 {term}, {ROWS_AHEAD - 1}"), "ptr"))
+                prefetch(e, self._further(row, term), READ_SOON)
+                self._add_term(rows, term)
+
+    def _term(self, number: str) -> str:
+        return number
+
+    def _columns_of(self, term: str) -> str:
+        return self._further(self.panel, self.multiply(term, "%b_inner"))
 
 
 class _PairsKernel(_PanelKernel):

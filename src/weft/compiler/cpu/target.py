@@ -87,5 +87,6 @@ implemented_in(
     "weft.compiler.cpu.lapack",
     "weft.compiler.cpu.fourier.steps",
     "weft.compiler.cpu.depthwise",
+    "weft.compiler.cpu.convolutions",
 )
-replaced_in(CpuTarget.kind, "weft.compiler.cpu.depthwise", "convolution", "convolution_weights")
+replaced_in(CpuTarget.kind, "weft.compiler.cpu.convolutions", "convolution", "convolution_weights")
