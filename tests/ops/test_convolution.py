@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,111 @@ def test_results_of_many_blocks_of_terms_have_the_bits_of_a_product(
     np.testing.assert_array_equal(to_numpy(found), want)
     behind = mx.compile(lambda x, w: mx.maximum(mx.conv2d(x, w, padding=(1, 2)), 0))
     np.testing.assert_array_equal(to_numpy(behind(mx.array(x), mx.array(w))), np.maximum(want, 0))
+
+
+@st.composite
+def windowed(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    rank, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
+
+    def numbers(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=rank, max_size=rank))
+
+    extents, sizes, before, behind = numbers(3, 13), numbers(1, 4), numbers(-1, 4), numbers(-1, 4)
+    channels, outputs = draw(st.sampled_from([16, 20, 33, 64, 130])), draw(st.sampled_from([9, 16, 32, 47, 100]))
+    arguments = {
+        "stride": numbers(1, 3),
+        "padding": (before, behind),
+        "kernel_dilation": numbers(1, 2),
+        "input_dilation": numbers(1, 2) if draw(st.booleans()) else [1] * rank,
+        "groups": groups,
+        "flip": draw(st.booleans()),
+    }
+    for axis, size in enumerate(sizes):
+        spread = (extents[axis] - 1) * arguments["input_dilation"][axis] + 1
+        assume(spread + before[axis] + behind[axis] > (size - 1) * arguments["kernel_dilation"][axis])
+    return (4, *extents, channels * groups), (outputs * groups, *sizes, channels), arguments
+
+
+def of_copies(x: Any, w: Any, arguments: dict[str, Any]) -> Any:
+    """The convolution of an array without zeros between elements as a product of copies of its windows."""
+    groups, (outputs, *sizes, channels) = arguments["groups"], w.shape
+    if arguments["flip"]:
+        w = np.flip(w, tuple(range(1, w.ndim - 1)))
+    padding = list(zip(*arguments["padding"], strict=True))
+    inside = [slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(x.shape[1:-1], padding, strict=True)]
+    padded = np.pad(x[:, *inside], [(0, 0), *[(max(low, 0), max(high, 0)) for low, high in padding], (0, 0)])
+    spread = [(n - 1) * step + 1 for n, step in zip(sizes, arguments["kernel_dilation"], strict=True)]
+    axes = tuple(range(1, 1 + len(sizes)))
+    shown: Any = np.lib.stride_tricks.sliding_window_view(padded, spread, axes)
+    shown = shown[:, *[slice(None, None, step) for step in arguments["stride"]]]
+    shown = shown[..., *[slice(None, None, step) for step in arguments["kernel_dilation"]]]
+    shown = np.moveaxis(shown, len(sizes) + 1, -1)
+    counts = shown.shape[: 1 + len(sizes)]
+    found = []
+    for group, weights in enumerate(np.split(w, groups)):
+        one = shown[..., group * channels : (group + 1) * channels]
+        rows = mx.array(np.ascontiguousarray(one).reshape(prod(counts), -1))
+        found.append(to_numpy(rows @ mx.array(weights.reshape(outputs // groups, -1).T)).reshape(*counts, -1))
+    return np.concatenate(found, axis=-1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(windowed())
+def test_windows_that_are_read_in_place_have_the_bits_of_copies(
+    convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]],
+) -> None:
+    (first, second, arguments), rng = convolution, np.random.default_rng(5)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in (first, second))
+    with mx.stream(mx.cpu):
+        found = to_numpy(mx.conv_general(mx.array(x), mx.array(w), **arguments))
+        if all(n == 1 for n in arguments["input_dilation"]):
+            np.testing.assert_array_equal(found, of_copies(x, w, arguments))
+    oracle = {"kernel_dilation": "spacing", "input_dilation": "dilation"}
+    want = convolved(x.astype(float), w.astype(float), **{oracle.get(n, n): value for n, value in arguments.items()})
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_arrays_are_not_copied_to_pad_them(groups: int, rng: np.random.Generator) -> None:
+    """A convolution with padding is one step, also with what follows it and if the array is a view."""
+    with mx.stream(mx.cpu):
+        x, w = (mx.array(rng.normal(size=n).astype(np.float32)) for n in ((2, 20, 20, 128), (64, 3, 3, 64 // groups)))
+        bias = mx.array(rng.normal(size=64).astype(np.float32))
+        mx.eval(x, w, bias)
+
+        def layer(x: mx.array) -> mx.array:
+            return mx.maximum(mx.conv2d(x[:, ::2, :, 32:96], w, padding=1, stride=(1, 2), groups=groups) + bias, 0)
+
+        (plan,) = plans_of(layer, x)
+        assert plan.steps.count == 1
+        plain = mx.conv2d(mx.array(to_numpy(x)[:, ::2, :, 32:96].copy()), w, padding=1, stride=(1, 2), groups=groups)
+        np.testing.assert_array_equal(to_numpy(layer(x)), np.maximum(to_numpy(plain) + to_numpy(bias), 0))
+
+
+def test_padding_is_zeros_that_are_multiplied() -> None:
+    """So an infinite weight gives NaN where it meets padding, and only there."""
+    x, w = np.ones((2, 6, 9, 24), np.float32), np.ones((40, 3, 3, 24), np.float32)
+    x[1, 0, 8, 3], w[4, 0, 0, 23] = np.inf, np.inf
+    found = to_numpy(mx.conv2d(mx.array(x), mx.array(w), padding=1))
+    assert np.isnan(found[:, 0, :, 4]).all()
+    assert np.isnan(found[:, :, 0, 4]).all()
+    assert np.isinf(found[1, :2, 7:, 5]).all()
+    assert np.isfinite(found[1, :, :7, 5]).all()
+    assert np.isfinite(np.delete(found[0], 4, axis=-1)).all()
+
+
+@pytest.mark.parametrize("outputs", range(1, 9))
+@pytest.mark.parametrize("width", [16, 37, 130, 300])
+def test_lines_that_are_read_in_place_have_the_bits_of_copies(
+    outputs: int, width: int, rng: np.random.Generator
+) -> None:
+    """Few outputs: the products read lines of windows in place."""
+    channels = 150 if outputs == 3 else 9
+    arguments: dict[str, Any] = {"stride": [1, 1], "padding": ([1, 1], [1, 1]), "kernel_dilation": [1, 1]}
+    arguments |= {"groups": 1, "flip": False}
+    x, w = (rng.normal(size=n).astype(np.float32) for n in ((2, 5, width, channels), (outputs, 3, 3, channels)))
+    found = mx.conv_general(mx.array(x), mx.array(w), **arguments, stream=mx.cpu)
+    np.testing.assert_array_equal(to_numpy(found), of_copies(x, w, arguments))
 
 
 @pytest.mark.parametrize("outputs", [1, 3, 8])

@@ -341,6 +341,8 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_
         rows.append(chunks.number)
     elif lane is not None and free and rows and not sweeps and nest.is_narrow(lane, rows[-1]):
         rows[-1], lane = lane, rows[-1]
+    elif lane is not None and free and not sweeps:
+        rows = nest.with_neighbours_last(rows, lane)
     nest.fill_in(rows, sweeps, lane, mode)
     kernel = Kernel(len(rows), len(sweeps), mode, draft.instructions, ragged=chunks is not None)
     lane_extent = 1 if lane is None else nest.extents[lane]
@@ -368,6 +370,20 @@ class _Nest:
         """Whether lanes along the last axis would leave most of a vector empty, and lanes along the axis before it
         would not. An axis of pairs or of coordinates is so short."""
         return self.extents[lane] <= NARROW_LANES and self.extents[row] >= VIRTUAL_LANES
+
+    def with_neighbours_last(self, rows: list[int], lane: int) -> list[int]:
+        """The row axes in the order in which a transposed operand, whose neighbours in memory are in neighbouring rows
+        instead of lanes, can be read in tiles: the axis along which they are neighbours is the last one."""
+        apart = [
+            strides
+            for instruction, strides in zip(self._draft.instructions, self._strides, strict=True)
+            if instruction.operation == "load" and strides is not None and strides.get(lane, 0) not in (0, 1)
+        ]
+        for strides in apart:
+            beside = [axis for axis in rows if strides.get(axis, 0) == 1 and self.extents[axis] >= VIRTUAL_LANES]
+            if beside:
+                return [axis for axis in rows if axis != beside[-1]] + beside[-1:]
+        return rows
 
     def merge_rows(self, rows: list[int], lane: int | None) -> list[int]:
         """Merge neighbouring axes if every access can go over both with one stride."""

@@ -384,12 +384,14 @@ def has_few_outputs(w: Array, geometry: Geometry, counts: Shape) -> bool:
 
 
 def _with_positions_beside(x: Array, low: Shape, high: Shape) -> Array:
-    """A padded array ``(N, ..., C)``, stored with the channels before the spatial axes."""
+    """A padded array ``(N, ..., C)``, stored with the channels before the last spatial axis: what neighbouring windows
+    read is near in memory."""
     rank = x.node.ndim - 2
-    turned = move_axis(x, rank + 1, 1).node
+    turned = move_axis(x, rank + 1, rank).node
     stored = wrap(Node(p.stored, (turned,), (), turned.shape, turned.dtype, None))
-    padded = _with_zeros(stored, (0, 0, *low), (0, 0, *high)) if any(low) or any(high) else stored
-    return move_axis(padded, 1, rank + 1)
+    if any(low) or any(high):
+        stored = _with_zeros(stored, (0, *low[:-1], 0, low[-1]), (0, *high[:-1], 0, high[-1]))
+    return move_axis(stored, rank, rank + 1)
 
 
 def _products_for_few(padded: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:

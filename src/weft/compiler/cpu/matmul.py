@@ -17,6 +17,7 @@ from weft.compiler.cpu import (
     product_amx,
     product_axes,
     product_complex,
+    product_lines,
     product_pairs,
     rows_at_once,
 )
@@ -108,11 +109,11 @@ rows and columns of its tiles."""
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
     """Whether a kernel can be attached to a product. It cannot if numbers are complex, if tile registers are used, if
-    there is little work, or if the kernel needs whole rows and tiles are narrower. Nor can it if a single column is not
-    computed as a row, because the lanes of the kernel go along it."""
+    there is little work, or if the kernel needs whole rows and tiles are narrower. Nor can it if columns are read line
+    by line, or if a single column is not computed as a row, because the lanes of the kernel go along it."""
     product = _product_of(call, whole, in_memory)
-    of_column = product.axes is not None and product.extents[1] == 1
-    if product.dtype.is_complex or _uses_tile_registers(call) or of_column:
+    in_own_way = product.axes is not None and (product.extents[1] == 1 or _is_of_lines(product))
+    if product.dtype.is_complex or _uses_tile_registers(call) or in_own_way:
         return False
     tiled = _tiled(product)
     return tiled is not None and are_worth_calls(product, tiled, whole)
@@ -386,6 +387,8 @@ def over_axes(
     """A product with an operand that goes over several axes. A left one is read in place. ``code`` returns the address
     of the step for a kind of block; ``further`` are numbers after those that describe axes."""
     dtype, sources, places, extents, _, batch = product[:6]
+    if _is_of_lines(product):
+        return _of_lines(product, axes)
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
     reading = tiles.reading_right(block, sources.right, extents, strides)
@@ -401,6 +404,22 @@ def over_axes(
     factors = [*product_axes.factor_numbers(*axes), *further]
     numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors)
     return partial(code, block), numbers, (high, wide * span)
+
+
+def _is_of_lines(product: Product) -> bool:
+    """Whether few rows are multiplied with columns that are read in place, line by line."""
+    return product.axes is not None and product_lines.takes(product.extents[0], product.axes[3])
+
+
+def _of_lines(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled:
+    """A product of few rows with lines of columns."""
+    (rows, columns, _), matrices = product.extents, product.matrices
+    length = axes[3][-1][0]
+    lines = columns // length
+    of_unit = product_lines.lines_of_unit(lines, matrices, thread_count())
+    numbers = product_lines.step_numbers(product.places, product.extents, (lines, of_unit), axes, product.batch)
+    pieces = product_lines.pieces_of(product.dtype, rows, length)
+    return partial(product_lines.address, pieces), numbers, (rows, of_unit * length)
 
 
 def _block_of(product: Product) -> Block:

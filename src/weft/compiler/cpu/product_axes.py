@@ -79,7 +79,7 @@ def generate(block: Block, name: str) -> str:
 
 def packing(block: Block) -> list[EmittedFunction]:
     """The functions that write distances and pack the right operand."""
-    functions = [_offsets(), _pack_over_axes(block)]
+    functions = [offsets(), _pack_over_axes(block)]
     return functions + [pack(block, block.dtype, block.columns) for pack in (pack_along, pack_across)]
 
 
@@ -121,7 +121,7 @@ class _Lines(Integers):
         return self.e.load("i64", distance)
 
 
-def _offsets() -> EmittedFunction:
+def offsets() -> EmittedFunction:
     """A function that writes the distances of ``%count`` elements of an axis, from ``%first`` on."""
     w = _Lines()
     stride = w.at(2)

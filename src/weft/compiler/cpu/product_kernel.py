@@ -46,10 +46,17 @@ def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
 
 def kernel_of_windows(block: Block, name: str, edge: bool, between: int) -> EmittedFunction:
     """The kernel for a left operand whose rows are windows. The elements of a window are ``%channels`` neighbouring
-    numbers each, which are terms. ``%places`` has the addresses at which an element of each window begins, and then,
+    numbers each, which are terms. ``%addresses`` has the addresses at which an element of each window begins, and then,
     ``between`` addresses after these, those of the next element. The first term is number ``%offset`` of its
     element. Columns are in whole vectors."""
     written = _PanelKernelOfWindows(block, edge, between)
+    return written.e, written.function(name)
+
+
+def kernel_of_lines(block: Block, name: str, edge: bool) -> EmittedFunction:
+    """The kernel for operands whose rows and terms go over several axes in memory: beside the tables of
+    `kernel_over_axes` there is ``%b_terms``, with the distances at which the columns of each term begin."""
+    written = _PanelKernelOfLines(block, edge)
     return written.e, written.function(name)
 
 
@@ -185,8 +192,21 @@ class _PanelKernelOverAxes(_PanelKernel):
         return self.e.load("i64", self.moved("%a_terms", number, "i64"))
 
 
+class _PanelKernelOfLines(_PanelKernelOverAxes):
+    parameters = PARAMETERS_OVER_AXES.replace("i64 %b_inner", "ptr %b_terms")
+    masks_columns = True
+
+    def _sum(self) -> None:
+        rows = [self._further("%a", self._row(str(row))) for row in range(self.block.rows)]
+        with self.e.loop("0", "%inner") as term:
+            self._add_term(rows, term)
+
+    def _columns_of(self, term: str) -> str:
+        return self._further("%b", self.e.load("i64", self.moved("%b_terms", term, "i64")))
+
+
 class _PanelKernelOfWindows(_PanelKernel):
-    parameters = PARAMETERS.replace("ptr %a, i64 %a_row, i64 %a_inner", "ptr %places, i64 %channels, i64 %offset")
+    parameters = PARAMETERS.replace("ptr %a, i64 %a_row, i64 %a_inner", "ptr %addresses, i64 %channels, i64 %offset")
     masks_columns = False
 
     def __init__(self, block: Block, edge: bool, between: int) -> None:
@@ -197,13 +217,13 @@ class _PanelKernelOfWindows(_PanelKernel):
     def _sum(self) -> None:
         e, end = self.e, self.add("%offset", "%inner")
         following = e.slot("ptr")
-        e.store("ptr", "%places", following)
+        e.store("ptr", "%addresses", following)
         # Terms are counted from number 0 of the first element of a window.
         with e.loop("0", end, "%channels") as before:
-            places = e.load("ptr", following)
-            e.store("ptr", self.moved(places, self.between, "ptr"), following)
-            rows = [e.load("ptr", self.moved(places, row, "ptr")) for row in range(self.block.rows)]
-            behind = self.moved(places, self.block.rows, "ptr")
+            addresses = e.load("ptr", following)
+            e.store("ptr", self.moved(addresses, self.between, "ptr"), following)
+            rows = [e.load("ptr", self.moved(addresses, row, "ptr")) for row in range(self.block.rows)]
+            behind = self.moved(addresses, self.block.rows, "ptr")
             self.panel = self._further("%b", self.multiply(self.subtract(before, "%offset"), "%b_inner"))
             begin = self.larger(self.subtract("%offset", before), "0")
             stop = self.smaller("%channels", self.subtract(end, before))

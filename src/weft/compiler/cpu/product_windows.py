@@ -72,7 +72,7 @@ def address(block: Block) -> int:
 def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step."""
     windows = windows_of(block)
-    functions = [*packing(block), _write_windows(block), _write_places(block)]
+    functions = [*packing(block), _write_windows(block), _write_addresses(block)]
     functions.append(kernel_of_windows(block, "block", False, windows))
     for vectors in range(1, block.vectors + 1):
         narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
@@ -153,7 +153,7 @@ def _write_windows(block: Block) -> EmittedFunction:
     return w.e, w.e.function("write_windows", parameters, "internal ")
 
 
-def _write_places(block: Block) -> EmittedFunction:
+def _write_addresses(block: Block) -> EmittedFunction:
     """A function that writes the addresses of elements of windows, one element for all windows after the other:
     elements that have terms from ``%first`` on, ``%inner`` terms. For those outside of the array it writes addresses
     such that zeros are read."""
@@ -181,19 +181,19 @@ def _write_places(block: Block) -> EmittedFunction:
         distance = w.total([w.multiply(shift, stride) for shift, stride in zip(shifts, strides, strict=True)])
         moved, outside = every(w.bytes(distance)), every(w.subtract(zeros, unused))
         along = [(every(shift), every(w.of_axis(axis, EXTENT))) for axis, shift in enumerate(shifts)]
-        places = w.moved("%places", w.multiply(number, w.count), "i64")
+        addresses = w.moved("%addresses", w.multiply(number, w.count), "i64")
         with w.e.loop("0", str(w.count), _AT_ONCE) as window:
             inside = "splat (i1 true)"
             for axis, (shift, extent) in enumerate(along):
                 position = w.e.assign(f"load {type_}, ptr {w.of_window(window, 1 + axis)}, align 8")
                 there = w.e.assign(f"icmp ult {type_} {w.e.assign(f'add {type_} {position}, {shift}')}, {extent}")
                 inside = w.e.assign(f"and <{_AT_ONCE} x i1> {inside}, {there}")
-            place = w.e.assign(f"load {type_}, ptr {w.of_window(window, 0)}, align 8")
-            place = w.e.assign(f"add {type_} {place}, {moved}")
-            place = w.e.assign(f"select <{_AT_ONCE} x i1> {inside}, {type_} {place}, {type_} {outside}")
-            w.e.emit(f"store {type_} {place}, ptr {w.moved(places, window, 'i64')}, align 8")
-    parameters = "ptr %windows, ptr %at, i64 %first, i64 %inner, ptr %zeros, ptr %places"
-    return w.e, w.e.function("write_places", parameters, "internal ")
+            address = w.e.assign(f"load {type_}, ptr {w.of_window(window, 0)}, align 8")
+            address = w.e.assign(f"add {type_} {address}, {moved}")
+            address = w.e.assign(f"select <{_AT_ONCE} x i1> {inside}, {type_} {address}, {type_} {outside}")
+            w.e.emit(f"store {type_} {address}, ptr {w.moved(addresses, window, 'i64')}, align 8")
+    parameters = "ptr %windows, ptr %at, i64 %first, i64 %inner, ptr %zeros, ptr %addresses"
+    return w.e, w.e.function("write_addresses", parameters, "internal ")
 
 
 class _TilesOfWindows(TilesOverAxes):
@@ -205,7 +205,7 @@ class _TilesOfWindows(TilesOverAxes):
         windows = windows_of(block)
         elements = -(-DEPTH // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"[{(1 + MOST_AXES) * windows} x i64], align 64")
-        self.places = self.e.slot(f"[{elements * windows} x ptr], align 64")
+        self.addresses = self.e.slot(f"[{elements * windows} x ptr], align 64")
         self.zeros = self.e.slot(f"[{DEPTH} x {block.element}], align 64")
         self.e.emit(f"store [{DEPTH} x {block.element}] zeroinitializer, ptr {self.zeros}")
 
@@ -219,9 +219,9 @@ class _TilesOfWindows(TilesOverAxes):
             rows = f"i64 {first}, i64 {self.number(ROWS)}"
             self.e.emit(f"call void @write_windows(ptr {numbers}, ptr {operand}, {rows}, ptr {self.windows})")
         terms = f"i64 {part.first}, i64 {part.depth}"
-        tables = f"ptr {self.zeros}, ptr {self.places}"
-        self.e.emit(f"call void @write_places(ptr {numbers}, ptr {self.windows}, {terms}, {tables})")
-        return Panels(self.places, "", channels, self.remainder(part.first, channels))
+        tables = f"ptr {self.zeros}, ptr {self.addresses}"
+        self.e.emit(f"call void @write_addresses(ptr {numbers}, ptr {self.windows}, {terms}, {tables})")
+        return Panels(self.addresses, "", channels, self.remainder(part.first, channels))
 
     def rows_of(self, left: Panels, row: str) -> str:
         return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}"
