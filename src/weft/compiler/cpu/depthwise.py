@@ -306,6 +306,7 @@ class _Rows(_DepthwiseWriter):
 
         def add(channel: str, mask: str | None) -> None:
             factors = [self._wide(line, channel, mask) for line in lines]
+            is_exact = windows.dtype is dtypes.float32
             for high in range(windows.high):
                 columns = windows.columns(neighbours)
                 read = {column: self._wide(elements[high, column], channel, mask) for column in columns}
@@ -314,8 +315,8 @@ class _Rows(_DepthwiseWriter):
                     total = load(self.L, dtypes.float64, location, None)
                     for number, factor in enumerate(factors):
                         value = read[number * windows.step + wide * windows.spacing]
-                        # Products of float32 numbers are exact in float64, so only the sum is rounded.
-                        total = total + value * factor
+                        # Products of float32 numbers are exact in float64, so only the sum is rounded anyway.
+                        total = self.L.fma(value, factor, total) if is_exact else total + value * factor
                     store(self.L, total, dtypes.float64, location, None)
 
         self.for_channels(*channels, add)
