@@ -90,6 +90,7 @@ INTERNAL = {
     "interleaved": "Made of a convolution when it is planned.",
     "with_derivative_of": "Puts the derivatives of plain operations to the gradients of attention.",
     "windowed_matmul": "Made of a convolution when it is planned.",
+    "windowed_sums": "Made of a convolution when it is planned.",
     "windows": "Made of a convolution when it is planned.",
     "multiply_add": "Made of a convolution when it is planned.",
     "identity": "Renames an array inside transformations.",

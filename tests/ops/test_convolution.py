@@ -68,7 +68,10 @@ def test_one_shapeless_trace_serves_all_sizes(rng: np.random.Generator) -> None:
             assert mx.array_equal(got, want).item()
 
 
-@pytest.mark.parametrize(("first", "second"), [((0, 5, 2), (3, 2, 2)), ((1, 5, 0), (3, 2, 0)), ((1, 5, 2), (0, 2, 2))])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((0, 5, 2), (3, 2, 2)), ((1, 5, 0), (3, 2, 0)), ((1, 5, 2), (0, 2, 2)), ((40, 5, 16), (0, 2, 16))],
+)
 def test_extents_of_zero(first: tuple[int, ...], second: tuple[int, ...]) -> None:
     x, w = mx.ones(first), mx.ones(second)
     out = mx.conv1d(x, w)
@@ -184,11 +187,8 @@ def windowed(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any
     return (4, *extents, channels * groups), (outputs * groups, *sizes, channels), arguments
 
 
-def of_copies(x: Any, w: Any, arguments: dict[str, Any]) -> Any:
-    """The convolution of an array without zeros between elements as a product of copies of its windows."""
-    groups, (outputs, *sizes, channels) = arguments["groups"], w.shape
-    if arguments["flip"]:
-        w = np.flip(w, tuple(range(1, w.ndim - 1)))
+def copied_windows(x: Any, sizes: Any, arguments: dict[str, Any]) -> Any:
+    """The windows ``(N, counts, sizes, C)`` of an array without zeros between elements."""
     padding = list(zip(*arguments["padding"], strict=True))
     inside = [slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(x.shape[1:-1], padding, strict=True)]
     padded = np.pad(x[:, *inside], [(0, 0), *[(max(low, 0), max(high, 0)) for low, high in padding], (0, 0)])
@@ -197,14 +197,40 @@ def of_copies(x: Any, w: Any, arguments: dict[str, Any]) -> Any:
     shown: Any = np.lib.stride_tricks.sliding_window_view(padded, spread, axes)
     shown = shown[:, *[slice(None, None, step) for step in arguments["stride"]]]
     shown = shown[..., *[slice(None, None, step) for step in arguments["kernel_dilation"]]]
-    shown = np.moveaxis(shown, len(sizes) + 1, -1)
-    counts = shown.shape[: 1 + len(sizes)]
-    found = []
-    for group, weights in enumerate(np.split(w, groups)):
-        one = shown[..., group * channels : (group + 1) * channels]
-        rows = mx.array(np.ascontiguousarray(one).reshape(prod(counts), -1))
-        found.append(to_numpy(rows @ mx.array(weights.reshape(outputs // groups, -1).T)).reshape(*counts, -1))
-    return np.concatenate(found, axis=-1)
+    return np.moveaxis(shown, len(sizes) + 1, -1)
+
+
+def by_group(shown: Any, groups: int, rank: int) -> list[mx.array]:
+    """Matrices ``(windows, numbers of a window)``, one for each group of channels."""
+    parts = np.split(shown, groups, axis=-1)
+    return [mx.array(np.ascontiguousarray(one).reshape(prod(shown.shape[: 1 + rank]), -1)) for one in parts]
+
+
+def of_copies(x: Any, w: Any, arguments: dict[str, Any]) -> Any:
+    """The convolution of an array without zeros between elements as a product of copies of its windows."""
+    (_, *sizes, _), groups = w.shape, arguments["groups"]
+    rank = len(sizes)
+    w = np.flip(w, tuple(range(1, 1 + rank))) if arguments["flip"] else w
+    shown = copied_windows(x, sizes, arguments)
+    found = [
+        to_numpy(rows @ mx.array(weights.reshape(len(weights), -1).T))
+        for rows, weights in zip(by_group(shown, groups, rank), np.split(w, groups), strict=True)
+    ]
+    return np.concatenate(found, axis=-1).reshape(*shown.shape[: 1 + rank], -1)
+
+
+def weights_of_copies(ct: Any, x: Any, w: Any, arguments: dict[str, Any]) -> Any:
+    """The cotangent of the weights, in the same way."""
+    (_, *sizes, channels), groups = w.shape, arguments["groups"]
+    rank = len(sizes)
+    found = [
+        to_numpy(rows.T @ mx.array(one.reshape(-1, one.shape[-1]))).T.reshape(-1, *sizes, channels)
+        for rows, one in zip(
+            by_group(copied_windows(x, sizes, arguments), groups, rank), np.split(ct, groups, axis=-1), strict=True
+        )
+    ]
+    whole = np.concatenate(found)
+    return np.flip(whole, tuple(range(1, 1 + rank))) if arguments["flip"] else whole
 
 
 @settings(max_examples=25, deadline=None)
@@ -216,8 +242,14 @@ def test_windows_that_are_read_in_place_have_the_bits_of_copies(
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in (first, second))
     with mx.stream(mx.cpu):
         found = to_numpy(mx.conv_general(mx.array(x), mx.array(w), **arguments))
+        ct = rng.normal(size=found.shape).astype(np.float32)
+        gradient = lambda ct, x, w: mx.vjp(lambda w: mx.conv_general(x, w, **arguments), [w], [ct])[1][0]  # noqa: E731
+        of_weights = to_numpy(gradient(*[mx.array(n) for n in (ct, x, w)]))
         if all(n == 1 for n in arguments["input_dilation"]):
             np.testing.assert_array_equal(found, of_copies(x, w, arguments))
+            np.testing.assert_array_equal(of_weights, weights_of_copies(ct, x, w, arguments))
+        exact = gradient(*[mx.array(n, mx.float64) for n in (ct, x, w)])
+    np.testing.assert_allclose(of_weights, to_numpy(exact), rtol=1e-4, atol=1e-3)
     oracle = {"kernel_dilation": "spacing", "input_dilation": "dilation"}
     want = convolved(x.astype(float), w.astype(float), **{oracle.get(n, n): value for n, value in arguments.items()})
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)

@@ -297,15 +297,18 @@ def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
         found = weights_of(ct, x, geometry._replace(flip=False), sizes)
         return reversed_along(found, range(1, len(sizes) + 1))
     if any(dilation > 1 for dilation in geometry.dilations):
-        return _weights_in_phases(ct, x, geometry, sizes)
+        return weights_in_phases(ct, x, geometry, sizes, weights_of)
     counts, channels = ct.node.shape[1:-1], x.node.shape[-1] // geometry.groups
     shown = _shown(with_padding(x, geometry), geometry, counts, sizes)
     found = _sums_of_windows if channels == 1 and geometry.groups > 1 else _products_of_windows
     return found(ct, shown, geometry.groups, sizes)
 
 
-def _weights_in_phases(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
-    """As `weights_of`, for an array with zeros between its elements: a weight is used in one phase, or in none."""
+def weights_in_phases(
+    ct: Array, x: Array, geometry: Geometry, sizes: Shape, weights: Callable[[Array, Array, Geometry, Shape], Array]
+) -> Array:
+    """As `weights_of`, for an array with zeros between its elements: a weight is used in one phase, or in none.
+    ``weights`` computes the cotangents of those of a phase."""
     count, *counts, outputs = ct.node.shape
     channels = x.node.shape[-1] // geometry.groups
     shape = (outputs, *sizes, channels)
@@ -315,7 +318,7 @@ def _weights_in_phases(ct: Array, x: Array, geometry: Geometry, sizes: Shape) ->
         if all(taps) and all(results):
             starts, steps = (0, *[phase.start for phase in phases], 0), (1, *[phase.apart for phase in phases], 1)
             some = p.slice_(ct, starts=starts, sizes=(count, *results, outputs), steps=steps)
-            part = weights_of(some, x, without_zeros, taps)
+            part = weights(some, x, without_zeros, taps)
             starts, steps = (0, *[phase.first for phase in phases], 0), (1, *[phase.step for phase in phases], 1)
             found = p.slice_update(found, part, starts=starts, steps=steps)
     return found
@@ -370,7 +373,7 @@ def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
     """Windows ``(N, counts, sizes, C)`` times weights ``(O, sizes, C / groups)``, as products of matrices."""
     outer, (outputs, *rest) = shown.node.shape[: rank + 1], w.node.shape
     batch = (groups,) if groups > 1 else ()
-    rows = p.reshape(_by_group(shown, groups), shape=(*batch, prod(outer), prod(rest)))
+    rows = p.reshape(by_group(shown, groups), shape=(*batch, prod(outer), prod(rest)))
     columns = p.matrix_transpose(p.reshape(w, shape=(*batch, outputs // groups, prod(rest))))
     result = p.reshape(p.matmul(rows, columns), shape=(*batch, *outer, outputs // groups))
     return p.reshape(move_axis(result, 0, rank + 1), shape=(*outer, outputs)) if batch else result
@@ -406,23 +409,33 @@ def _products_for_few(padded: Array, w: Array, geometry: Geometry, counts: Shape
 
 def _products_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> Array:
     """Windows ``(N, counts, sizes, C)`` times ``(N, counts, O)``, summed over windows, as products of matrices."""
-    rank, terms, outputs = len(sizes), prod(ct.node.shape[:-1]), ct.node.shape[-1]
+    terms, outputs = prod(ct.node.shape[:-1]), ct.node.shape[-1]
     channels = shown.node.shape[-1] // groups
     elements = prod(sizes) * channels
-    parts = _parts(ct.node.shape[0], terms, elements * outputs) if groups == 1 else groups
+    parts = parts_of(ct.node.shape[0], terms, elements * outputs) if groups == 1 else groups
     inside = terms if groups > 1 else terms // parts
-    left = p.reshape(_by_group(shown, groups), shape=(parts, inside, elements))
-    right = p.reshape(_by_group(ct, groups), shape=(parts, inside, outputs // groups))
-    if terms > TURNING * outputs:
-        found = _summed(p.matmul(p.matrix_transpose(left), right), groups)
-        apart = p.reshape(found, shape=(groups, *sizes, channels, outputs // groups))
-        ordered = move_axis(apart, rank + 2, 1)
-    else:
-        ordered = _summed(p.matmul(p.matrix_transpose(right), left), groups)
+    left = p.reshape(by_group(shown, groups), shape=(parts, inside, elements))
+    right = p.reshape(by_group(ct, groups), shape=(parts, inside, outputs // groups))
+    if goes_over_columns(terms, outputs):
+        return weights_from_columns(_summed(p.matmul(p.matrix_transpose(left), right), groups), groups, sizes, channels)
+    ordered = _summed(p.matmul(p.matrix_transpose(right), left), groups)
     return p.reshape(ordered, shape=(outputs, *sizes, channels))
 
 
-def _by_group(x: Array, groups: int) -> Array:
+def goes_over_columns(terms: int, outputs: int) -> bool:
+    """Whether outputs should be the columns of the product that gives the cotangents of weights, and not its rows: then
+    the result has to be transposed."""
+    return terms > TURNING * outputs
+
+
+def weights_from_columns(found: Array, groups: int, sizes: Shape, channels: int) -> Array:
+    """``(groups, elements of a window, outputs of a group)`` as ``(O, sizes, C / groups)``."""
+    each = found.node.shape[-1]
+    apart = p.reshape(found, shape=(groups, *sizes, channels, each))
+    return p.reshape(move_axis(apart, len(sizes) + 2, 1), shape=(groups * each, *sizes, channels))
+
+
+def by_group(x: Array, groups: int) -> Array:
     """The groups of the last axis as the first one, if there are several."""
     if groups == 1:
         return x
@@ -435,7 +448,7 @@ def _summed(parts: Array, groups: int) -> Array:
     return p.sum(parts, axes=(0,)) if groups == 1 and parts.node.shape[0] > 1 else parts
 
 
-def _parts(count: int, terms: int, results: int) -> int:
+def parts_of(count: int, terms: int, results: int) -> int:
     """In how many parts sums over ``count`` examples are computed. The order of sums determines the bits of the result,
     so this depends on extents alone."""
     if terms < LONG_SUM or results > SMALL_RESULT:

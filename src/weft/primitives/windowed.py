@@ -9,12 +9,12 @@ import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Primitive
-from weft.primitives.convolution_products import Geometry, reversed_along
+from weft.primitives.convolution_products import Geometry, by_group, reversed_along, weights_from_columns
 from weft.primitives.products import MOST_BATCH_AXES, leading, matrix_transpose
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import require
 
-__all__ = ["windowed_matmul"]
+__all__ = ["windowed_matmul", "windowed_sums"]
 
 
 def _accepts(node: Node, position: int, strides: Shape) -> bool:
@@ -51,6 +51,33 @@ class WindowedMatmul(Primitive):
 windowed_matmul = WindowedMatmul()
 
 
+class WindowedSums(Primitive):
+    """An array ``(N, ..., C)`` and a matrix ``(N times counts, O)`` give ``(elements of a window times C, O)``: sums,
+    over all windows, of products of the numbers of a window with a row of the matrix. If there are several matrices
+    ``(groups, N times counts, O / groups)``, each is for a group of the channels. There are ``low`` zeros before the
+    array, and after it as many as windows need."""
+
+    name = "windowed_sums"
+    parameters = ("counts", "sizes", "strides", "low", "spacings")
+    routine: Routine = Routine(
+        accepts=_accepts,
+        arithmetic=lambda node: 2 * node.size * node.inputs[1].shape[-2],
+        loops=lambda node: (node.shape, (node.inputs[1].shape[-2],)),
+        names=("convolution", "convolutions"),
+    )
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        x, matrices = inputs
+        groups = matrices.shape[:-2]
+        return (*groups, prod(params["sizes"]) * x.shape[-1] // prod(groups), matrices.shape[-1]), x.dtype
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        require(False, "it is made when a graph is planned")
+
+
+windowed_sums = WindowedSums()
+
+
 def windowed(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
     """The convolution of an array, without zeros between its elements, with weights ``(O, sizes, C / groups)``."""
     outputs, *rest = w.node.shape
@@ -63,3 +90,16 @@ def windowed(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
     sizes = tuple(rest[:-1])
     found = windowed_matmul(x, matrices, counts=counts, sizes=sizes, strides=strides, low=low, spacings=spacings)
     return p.reshape(found, shape=(x.node.shape[0], *counts, outputs))
+
+
+def windowed_weights(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
+    """The cotangents of weights ``(O, sizes, C / groups)`` of a convolution of an array without zeros between its
+    elements, with the cotangents ``(N, counts, O)`` of its result."""
+    counts, outputs = ct.node.shape[1:-1], ct.node.shape[-1]
+    groups, channels = geometry.groups, x.node.shape[-1] // geometry.groups
+    batch = (groups,) if groups > 1 else ()
+    rows = p.reshape(by_group(ct, groups), shape=(*batch, prod(ct.node.shape[:-1]), outputs // groups))
+    strides, low, spacings = geometry.strides, geometry.low, geometry.spacings
+    found = windowed_sums(x, rows, counts=counts, sizes=sizes, strides=strides, low=low, spacings=spacings)
+    ordered = weights_from_columns(found, groups, sizes, channels)
+    return reversed_along(ordered, range(1, 1 + len(sizes))) if geometry.flip else ordered

@@ -3,26 +3,36 @@ array, which is not copied to pad it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import depthwise, product_windows
+from weft.compiler.cpu import depthwise, product_elements, product_windows
 from weft.compiler.cpu.matmul import Product, Tiled, are_worth_calls, factors_of, over_axes, step_of
 from weft.compiler.cpu.product_axes import MOST_FACTORS
-from weft.compiler.cpu.product_step import Sources
-from weft.compiler.cpu.product_windows import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers
+from weft.compiler.cpu.product_step import Block, Sources
+from weft.compiler.cpu.windows_in_memory import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
 from weft.primitives.convolution import rounded, widened
-from weft.primitives.convolution_products import Geometry, has_few_outputs, in_phases, reversed_along, used_phases
+from weft.primitives.convolution_products import (
+    Geometry,
+    goes_over_columns,
+    has_few_outputs,
+    in_phases,
+    parts_of,
+    reversed_along,
+    used_phases,
+    weights_in_phases,
+    weights_of,
+)
 from weft.primitives.products import leading
 from weft.primitives.replacing import replaces
 from weft.primitives.routine import Factors, RoutineCall, RoutineStep
-from weft.primitives.windowed import windowed
+from weft.primitives.windowed import windowed, windowed_weights
 
 _FEWEST_WINDOWS = 32
 """Fewer windows are copied: a product of few rows reads weights where they are."""
@@ -36,7 +46,8 @@ def _convolution(node: Node, machine: Any) -> Sequence[Node] | None:
 
 @replaces("cpu", p.convolution_weights)
 def _weights(node: Node, machine: Any) -> Sequence[Node] | None:
-    return depthwise.convolution_weights(node)
+    found = depthwise.convolution_weights(node)
+    return found if found is not None else _sums_of_windows(node)
 
 
 def _of_windows(node: Node) -> Sequence[Node] | None:
@@ -44,7 +55,7 @@ def _of_windows(node: Node) -> Sequence[Node] | None:
     geometry = Geometry(*node.params)
     x, w = widened(node)
     counts = node.shape[1:-1]
-    if not _fits(x, w, geometry, counts):
+    if not _fits(x, w.node.shape[1:], geometry, counts) or not node.size:
         return None
     if all(n == 1 for n in geometry.dilations):
         return None if has_few_outputs(w, geometry, counts) else [rounded(windowed(x, w, geometry, counts), node)]
@@ -56,9 +67,33 @@ def _of_windows(node: Node) -> Sequence[Node] | None:
     return [rounded(in_phases(x, w, geometry, counts, partial(windowed, x)), node)]
 
 
-def _fits(x: Array, w: Array, geometry: Geometry, counts: Shape) -> bool:
-    """Whether products of windows are worth it. Windows of one element that are not apart are rows of a matrix."""
-    sizes, channels = w.node.shape[1:-1], w.node.shape[-1]
+def _sums_of_windows(node: Node) -> Sequence[Node] | None:
+    """The cotangents of weights as sums over windows, under the same conditions."""
+    sizes, *numbers = node.params
+    geometry = Geometry(*numbers)
+    ct, x = widened(node)
+    counts, outputs, channels = ct.node.shape[1:-1], ct.node.shape[-1], node.shape[-1]
+    if not _fits(x, (*sizes, channels), geometry, counts) or not outputs:
+        return None
+
+    def weights(ct: Array, x: Array, one: Geometry, sizes: Shape) -> Array:
+        terms = prod(ct.node.shape[:-1])
+        in_parts = one.groups == 1 and parts_of(ct.node.shape[0], terms, prod(sizes) * channels * outputs) > 1
+        make = weights_of if in_parts or not goes_over_columns(terms, outputs) else windowed_weights
+        return make(ct, x, one, sizes)
+
+    if all(n == 1 for n in geometry.dilations):
+        return [rounded(weights(ct, x, geometry, sizes), node)]
+    if geometry.flip:
+        found = weights_in_phases(ct, x, geometry._replace(flip=False), sizes, weights)
+        return [rounded(reversed_along(found, range(1, 1 + len(sizes))), node)]
+    return [rounded(weights_in_phases(ct, x, geometry, sizes, weights), node)]
+
+
+def _fits(x: Array, window: Shape, geometry: Geometry, counts: Shape) -> bool:
+    """Whether products of windows are worth it, if a ``window`` has these elements and channels of a group. Windows of
+    one element that are not apart are rows of a matrix."""
+    *sizes, channels = window
     if x.node.dtype not in (dtypes.float32, dtypes.float64) or not 0 < len(sizes) <= MOST_AXES:
         return False
     if channels < FEWEST_CHANNELS or x.node.shape[0] * prod(counts) < _FEWEST_WINDOWS or not prod(sizes):
@@ -68,40 +103,46 @@ def _fits(x: Array, w: Array, geometry: Geometry, counts: Shape) -> bool:
 
 
 def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
-    """The product of windows with the matrices of all groups."""
+    """The product of windows, or of their elements, with the matrices of all groups."""
     (x, matrices), (out,) = call.operands, call.results
     *batch, inner, columns = matrices.shape
     axes = factors_of(matrices)
-    channels = inner // prod(call.params["sizes"])
-    groups = [(batch[0], channels, axes[0][0][1], columns)] if batch else []
+    rows, apart = out.shape[-2], out.strides[0] if len(out.shape) > 2 else columns
+    groups = [(batch[0], _channels(call), axes[0][0][1], apart)] if batch else []
     stored = (0, 0) if matrices.factors is not None else leading(matrices.shape[-2:], matrices.strides[-2:])
     assert stored is not None
     places = [(operand.slot, operand.offset) for operand in (x, matrices, out)]
-    extents, storage = (out.shape[0], columns, inner), ((0, 0), stored)
+    extents, storage = (rows, columns, inner), ((0, 0), stored)
     alone = ((1, 0),)
     of_columns = (alone, alone, axes[-2], axes[-1])
     sources = Sources(x.dtype, x.dtype)
     return Product(x.dtype, sources, places, extents, storage, groups, call.attached, whole, in_memory, of_columns)
 
 
-def _tiled(call: RoutineCall, product: Product) -> Tiled | None:
+def _channels(call: RoutineCall) -> int:
+    """How many channels a group has."""
+    x, matrices = call.operands
+    found: int = x.shape[-1] // prod(matrices.shape[:-2])
+    return found
+
+
+def _tiled(call: RoutineCall, product: Product, code: Callable[[Block], int]) -> Tiled | None:
     x, params = call.operands[0], call.params
     rank = len(x.shape) - 2
     fields = [params["counts"], x.shape[1:-1], *[params[name] for name in ("sizes", "strides", "spacings", "low")]]
     axes = [WindowAxis(*[field[axis] for field in (*fields, x.strides[1:-1])]) for axis in range(rank)]
-    channels = product.extents[2] // prod(params["sizes"])
-    numbers = window_numbers(call.results[0].shape[-1], channels, x.strides[0], axes)
+    numbers = window_numbers(call.results[0].shape[-1], _channels(call), x.strides[0], axes)
     assert product.axes is not None
-    return over_axes(product, product.axes, product_windows.address, numbers)
+    return over_axes(product, product.axes, code, numbers)
 
 
-def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
+def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: Callable[[Block], int]) -> bool:
     """Whether a kernel can be attached: it must not need whole rows if these are of several groups, nor a single
     column."""
     product = _product_of(call, whole, in_memory)
     if product.extents[1] == 1 or (whole and product.matrices > 1):
         return False
-    tiled = _tiled(call, product)
+    tiled = _tiled(call, product, code)
     return tiled is not None and are_worth_calls(product, tiled, whole)
 
 
@@ -114,12 +155,23 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     return columns[-1][1] == 1 or columns[-1][0] == 1
 
 
-@p.windowed_matmul.routine.on("cpu", attaches=_attaches, reads=_reads)
+@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, code=product_windows.address), reads=_reads)
 def _step(call: RoutineCall) -> RoutineStep:
-    """The step for products of windows, computed in tiles that threads share."""
+    """The step for products of windows."""
+    return _step_of(call, product_windows.address)
+
+
+@p.windowed_sums.routine.on("cpu", attaches=partial(_attaches, code=product_elements.address), reads=_reads)
+def _step_of_sums(call: RoutineCall) -> RoutineStep:
+    """The step for sums over windows."""
+    return _step_of(call, product_elements.address)
+
+
+def _step_of(call: RoutineCall, code: Callable[[Block], int]) -> RoutineStep:
+    """A step that computes its result in tiles, which threads share."""
     attached = call.attached
     in_memory = attached is None or attached.in_memory
     product = _product_of(call, attached is not None and attached.whole, in_memory)
-    tiled = _tiled(call, product)
+    tiled = _tiled(call, product, code)
     assert tiled is not None
     return step_of(product, tiled)

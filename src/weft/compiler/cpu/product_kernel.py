@@ -23,6 +23,9 @@ PARAMETERS = (
 ROWS_AHEAD = 8
 """How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
 
+TERMS_AHEAD = 8
+"""How many terms ahead elements of windows are prefetched, where windows are terms."""
+
 PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_rows, ptr %a_terms")
 
 
@@ -46,10 +49,19 @@ def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
 
 def kernel_of_windows(block: Block, name: str, edge: bool, between: int) -> EmittedFunction:
     """The kernel for a left operand whose rows are windows. The elements of a window are ``%channels`` neighbouring
-    numbers each, which are terms. ``%addresses`` has the addresses at which an element of each window begins, and then,
-    ``between`` addresses after these, those of the next element. The first term is number ``%offset`` of its
-    element. Columns are in whole vectors."""
+    numbers each, which are terms; the first one here is number ``%offset`` of its element. ``%addresses`` has for each
+    window the address for an element, and then, ``between`` addresses after these, those for the next element: see
+    `windows_in_memory.write_addresses`. Columns are in whole vectors."""
     written = _PanelKernelOfWindows(block, edge, between)
+    return written.e, written.function(name)
+
+
+def kernel_of_elements(block: Block, name: str, edge: bool, of_one: bool) -> EmittedFunction:
+    """The kernel for a left operand whose terms are windows, and whose rows are the numbers of which their elements
+    consist. ``%tables`` has for each row a table of addresses, one for each window: those of number 0 of a group of
+    rows, of which the first row here is number ``%row``. If all rows are ``of_one`` element, they have one table.
+    Columns are in whole vectors."""
+    written = _PanelKernelOfElements(block, edge, of_one)
     return written.e, written.function(name)
 
 
@@ -140,18 +152,22 @@ class _PanelKernel(Integers):
         """Add the products of a term. Each number of the left operand is read when it is needed, because registers do
         not hold all of them."""
         e, L, dtype = self.e, self.L, self.block.dtype
-        scalar = Lanes(e, 1)
-        left_index = self._term(term)
         start = self._columns_of(term)
         locations = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
         masks = self.masks if self.masks_columns else [None] * len(locations)
         right = [load(L, dtype, location, mask) for location, mask in zip(locations, masks, strict=True)]
         for number, row in enumerate(rows):
-            left = L.splat(load(scalar, dtype, Location(row, left_index, False), None))
+            left = self._left(number, row, term)
             for v, vector in enumerate(right):
                 slot = self.sums[number, v]
                 total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
                 e.store(self.type, total.name, slot)
+
+    def _left(self, number: int, row: str, term: str) -> Value:
+        """A term of a row of the left operand, in all lanes."""
+        location = Location(row, self._term(term), False)
+        value: Value = self.L.splat(load(Lanes(self.e, 1), self.block.dtype, location, None))
+        return value
 
     def _store(self, row: int, target: str) -> None:
         """Store a row of sums; finished sums are rounded here."""
@@ -212,7 +228,6 @@ class _PanelKernelOfWindows(_PanelKernel):
     def __init__(self, block: Block, edge: bool, between: int) -> None:
         super().__init__(block, edge)
         self.between = between
-        self.panel = "%b"
 
     def _sum(self) -> None:
         e, end = self.e, self.add("%offset", "%inner")
@@ -224,9 +239,8 @@ class _PanelKernelOfWindows(_PanelKernel):
             e.store("ptr", self.moved(addresses, self.between, "ptr"), following)
             rows = [e.load("ptr", self.moved(addresses, row, "ptr")) for row in range(self.block.rows)]
             behind = self.moved(addresses, self.block.rows, "ptr")
-            self.panel = self._further("%b", self.multiply(self.subtract(before, "%offset"), "%b_inner"))
-            begin = self.larger(self.subtract("%offset", before), "0")
-            stop = self.smaller("%channels", self.subtract(end, before))
+            start = self.subtract(before, "%offset")
+            begin, stop = self.larger(start, "0"), self.smaller(self.add(start, "%channels"), "%inner")
             with e.loop(begin, stop) as term:
                 # The rows after these are needed next. Each term prefetches from one of them: in a loop without another
                 # one inside, fewer branches are predicted wrongly.
@@ -237,8 +251,31 @@ class _PanelKernelOfWindows(_PanelKernel):
     def _term(self, number: str) -> str:
         return number
 
-    def _columns_of(self, term: str) -> str:
-        return self._further(self.panel, self.multiply(term, "%b_inner"))
+
+class _PanelKernelOfElements(_PanelKernel):
+    parameters = PARAMETERS.replace("ptr %a, i64 %a_row, i64 %a_inner", "ptr %tables, i64 %row")
+    masks_columns = False
+
+    def __init__(self, block: Block, edge: bool, of_one: bool) -> None:
+        super().__init__(block, edge)
+        self.of_one = of_one
+
+    def _sum(self) -> None:
+        rows = range(1 if self.of_one else self.block.rows)
+        tables = [self.e.load("ptr", self.moved("%tables", row, "ptr")) for row in rows]
+        with self.e.loop("0", "%inner") as term:
+            prefetch(self.e, self._further(self._address(tables[0], self.add(term, TERMS_AHEAD)), "%row"), READ_SOON)
+            rows_of_term = [self._address(tables[0], term)] * self.block.rows if self.of_one else tables
+            self._add_term(rows_of_term, term)
+
+    def _address(self, table: str, term: str) -> str:
+        return self.e.load("ptr", self.moved(table, term, "ptr"))
+
+    def _left(self, number: int, row: str, term: str) -> Value:
+        address = row if self.of_one else self._address(row, term)
+        location = Location(self._further(address, "%row"), str(number), False)
+        value: Value = self.L.splat(load(Lanes(self.e, 1), self.block.dtype, location, None))
+        return value
 
 
 class _PairsKernel(_PanelKernel):
