@@ -23,7 +23,7 @@ from weft.compiler.cpu.product_windows import BATCH_AXES
 from weft.compiler.cpu.windows_in_memory import (
     CHANNELS,
     FEWEST_CHANNELS,
-    MOST_AXES,
+    room_for,
     write_addresses,
     write_windows,
 )
@@ -79,7 +79,7 @@ class _TilesOfElements(TilesOverAxes):
         super().__init__(block, BATCH_AXES)
         rows = GROUP * block.rows
         elements = -(-rows // FEWEST_CHANNELS) + 1
-        self.windows = self.e.slot(f"[{(1 + MOST_AXES) * MOST_TERMS} x i64], align 64")
+        self.windows = self.e.slot(f"{room_for(MOST_TERMS)}, align 64")
         self.addresses = self.e.slot(f"[{elements * DEPTH + TERMS_AHEAD} x ptr], align 64")
         self.tables = self.e.slot(f"[{rows + block.rows} x ptr], align 64")
         zeros = f"[{rows + block.rows} x {block.element}]"

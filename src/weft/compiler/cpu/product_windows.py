@@ -23,9 +23,9 @@ from weft.compiler.cpu.windows_in_memory import (
     AT_ONCE,
     CHANNELS,
     FEWEST_CHANNELS,
-    MOST_AXES,
     NUMBERS,
     PITCH,
+    room_for,
     write_addresses,
     write_windows,
 )
@@ -67,7 +67,7 @@ class _TilesOfWindows(TilesOverAxes):
         super().__init__(block, BATCH_AXES)
         self.count = windows_of(block)
         elements = -(-DEPTH // FEWEST_CHANNELS) + 1
-        self.windows = self.e.slot(f"[{(1 + MOST_AXES) * self.count} x i64], align 64")
+        self.windows = self.e.slot(f"{room_for(self.count)}, align 64")
         self.addresses = self.e.slot(f"[{elements * self.count} x ptr], align 64")
         self.zeros = self.e.slot(f"[{DEPTH} x {block.element}], align 64")
         self.e.emit(f"store [{DEPTH} x {block.element}] zeroinitializer, ptr {self.zeros}")
