@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from operator import index
 from typing import Any
 
 import weft.primitives as p
@@ -126,17 +127,34 @@ def _channels(call: RoutineCall) -> int:
     return found
 
 
-def _tiled(call: RoutineCall, product: Product, code: Callable[[Block], int]) -> Tiled | None:
+Code = Callable[[RoutineCall, Block], int]
+"""Returns the address of the code for a call in a kind of block."""
+
+
+def _code_for_windows(call: RoutineCall, block: Block) -> int:
+    return product_windows.address(block, _edge(call, block))
+
+
+def _code_for_sums(call: RoutineCall, block: Block) -> int:
+    return product_elements.address(block, _edge(call, block), _channels(call) % block.rows == 0)
+
+
+def _edge(call: RoutineCall, block: Block) -> int:
+    """How many vectors of columns are left over beside blocks."""
+    return index(-(-(call.operands[1].shape[-1] % block.columns) // block.lanes))
+
+
+def _tiled(call: RoutineCall, product: Product, code: Code) -> Tiled | None:
     x, params = call.operands[0], call.params
     rank = len(x.shape) - 2
     fields = [params["counts"], x.shape[1:-1], *[params[name] for name in ("sizes", "strides", "spacings", "low")]]
     axes = [WindowAxis(*[field[axis] for field in (*fields, x.strides[1:-1])]) for axis in range(rank)]
     numbers = window_numbers(call.results[0].shape[-1], _channels(call), x.strides[0], axes)
     assert product.axes is not None
-    return over_axes(product, product.axes, code, numbers)
+    return over_axes(product, product.axes, partial(code, call), numbers)
 
 
-def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: Callable[[Block], int]) -> bool:
+def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: Code) -> bool:
     """Whether a kernel can be attached: it must not need whole rows if these are of several groups, nor a single
     column."""
     product = _product_of(call, whole, in_memory)
@@ -155,19 +173,19 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     return columns[-1][1] == 1 or columns[-1][0] == 1
 
 
-@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, code=product_windows.address), reads=_reads)
+@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, code=_code_for_windows), reads=_reads)
 def _step(call: RoutineCall) -> RoutineStep:
     """The step for products of windows."""
-    return _step_of(call, product_windows.address)
+    return _step_of(call, _code_for_windows)
 
 
-@p.windowed_sums.routine.on("cpu", attaches=partial(_attaches, code=product_elements.address), reads=_reads)
+@p.windowed_sums.routine.on("cpu", attaches=partial(_attaches, code=_code_for_sums), reads=_reads)
 def _step_of_sums(call: RoutineCall) -> RoutineStep:
     """The step for sums over windows."""
-    return _step_of(call, product_elements.address)
+    return _step_of(call, _code_for_sums)
 
 
-def _step_of(call: RoutineCall, code: Callable[[Block], int]) -> RoutineStep:
+def _step_of(call: RoutineCall, code: Code) -> RoutineStep:
     """A step that computes its result in tiles, which threads share."""
     attached = call.attached
     in_memory = attached is None or attached.in_memory

@@ -142,6 +142,8 @@ class TileWriter(ProductStepWriter):
         real = Sources(block.dtype, block.dtype) if sources.left.is_complex else sources
         super().__init__(block.dtype, real, batch_axes)
         self.block = block
+        # How many vectors of columns may be left over at an edge: there is a kernel for each.
+        self.edges: Sequence[int] = range(1, block.vectors + 1)
         self.group = GROUP * block.rows
         packed_a = self.memory_of_panels(DEPTH * self.group * block.dtype.size // block.terms)
         packed_b = self.memory_of_panels(TILE_BYTES)
@@ -320,7 +322,7 @@ class TileWriter(ProductStepWriter):
         with self.e.loop("0", whole, width) as column:
             call("block", column, str(width))
         vectors = self.divide(self.add(edge, lanes - 1), lanes)
-        for number in range(1, self.block.vectors + 1):
+        for number in self.edges:
             with self.e.when(self.compare("eq", vectors, number)):
                 call(f"edge_{number}", whole, edge)
 

@@ -7,6 +7,7 @@ where they are in the array, by tables of addresses, so the array is not copied 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from weft.compiler.codegen import loading
@@ -34,22 +35,25 @@ _OF_ONE, _OF_SEVERAL = "one_element_", "several_elements_"
 
 
 @cache
-def address(block: Block) -> int:
-    """The address of the step for products in a kind of block."""
+def address(block: Block, edge: int, whole: bool) -> int:
+    """The address of the step for products in a kind of block, if ``edge`` vectors of columns are left over. It is for
+    a ``whole`` number of panels of rows for each element of a window, or for any."""
     name = f"product_of_elements_{block.dtype.name}"
-    return loading.load(f"{name} {block}", lambda: generate(block, name), (name,))[name]
+    key = f"{name} {block} {edge} {whole}"
+    return loading.load(key, lambda: generate(block, edge, whole, name), (name,))[name]
 
 
-def generate(block: Block, name: str) -> str:
+def generate(block: Block, edge: int, whole: bool, name: str) -> str:
     """The LLVM IR of the step."""
     functions = [*packing(block), write_windows(block, MOST_TERMS), write_addresses(block, DEPTH, MOST_TERMS)]
     functions.append(_write_tables())
-    for kind in (_OF_ONE, _OF_SEVERAL):
+    kinds = (_OF_ONE,) if whole else (_OF_ONE, _OF_SEVERAL)
+    for kind in kinds:
         functions.append(kernel_of_elements(block, f"{kind}block", False, kind is _OF_ONE))
-        for vectors in range(1, block.vectors + 1):
-            narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
-            functions.append(kernel_of_elements(narrow, f"{kind}edge_{vectors}", True, kind is _OF_ONE))
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfElements(block), name)]
+        if edge:
+            narrow = Block(block.dtype, block.rows, edge, block.vector_bytes)
+            functions.append(kernel_of_elements(narrow, f"{kind}edge_{edge}", True, kind is _OF_ONE))
+    functions += [attached.caller(block.dtype.size), step_function(_TilesOfElements(block, edge, kinds), name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -75,8 +79,9 @@ def _write_tables() -> EmittedFunction:
 class _TilesOfElements(TilesOverAxes):
     """The loops over a unit, with tables of the addresses of elements of windows."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, edge: int, kinds: Sequence[str]) -> None:
         super().__init__(block, BATCH_AXES)
+        self.edges, self.kinds = (edge,) if edge else (), kinds
         rows = GROUP * block.rows
         elements = -(-rows // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"{room_for(MOST_TERMS)}, align 64")
@@ -122,6 +127,9 @@ class _TilesOfElements(TilesOverAxes):
         counts: tuple[str, str],
         kind: str = "",
     ) -> None:
+        if len(self.kinds) == 1:
+            super().blocks(left, right, target, row, rows, columns, counts, *self.kinds)
+            return
         first = self.moved(left.start, row, "ptr")
         last = self.moved(first, self.block.rows - 1, "ptr")
         alike = self.compare("eq", self.e.load("i64", first), self.e.load("i64", last))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from operator import index
 from typing import NamedTuple
 
 from weft.compiler.codegen import loading
@@ -50,10 +51,10 @@ def takes(rows: int, columns: Factors) -> bool:
     return rows <= MOST_ROWS and len(columns) > 1 and stride == 1 and extent >= SHORTEST_LINE
 
 
-@as_a_whole
 def pieces_of(dtype: Dtype, rows: int, length: int) -> Pieces:
     """The pieces of lines of ``length`` columns: as even as possible, and such that registers hold the sums of a piece,
     its columns, and a number of the left operand."""
+    rows, length = index(rows), index(length)  # code is made for them
     whole = block_of(dtype)
     registers = 32 if whole.vector_bytes == 64 else 16
     vectors = -(-length // whole.lanes)

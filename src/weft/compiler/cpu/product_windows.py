@@ -36,21 +36,21 @@ BATCH_AXES = WINDOWS + NUMBERS
 
 
 @cache
-def address(block: Block) -> int:
-    """The address of the step for products in a kind of block."""
+def address(block: Block, edge: int) -> int:
+    """The address of the step for products in a kind of block, if ``edge`` vectors of columns are left over."""
     name = f"product_of_windows_{block.dtype.name}"
-    return loading.load(f"{name} {block}", lambda: generate(block, name), (name,))[name]
+    return loading.load(f"{name} {block} {edge}", lambda: generate(block, edge, name), (name,))[name]
 
 
-def generate(block: Block, name: str) -> str:
+def generate(block: Block, edge: int, name: str) -> str:
     """The LLVM IR of the step."""
     windows = windows_of(block)
     functions = [*packing(block), write_windows(block, windows), write_addresses(block, windows, windows)]
     functions.append(kernel_of_windows(block, "block", False, windows))
-    for vectors in range(1, block.vectors + 1):
-        narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
-        functions.append(kernel_of_windows(narrow, f"edge_{vectors}", True, windows))
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfWindows(block), name)]
+    if edge:
+        narrow = Block(block.dtype, block.rows, edge, block.vector_bytes)
+        functions.append(kernel_of_windows(narrow, f"edge_{edge}", True, windows))
+    functions += [attached.caller(block.dtype.size), step_function(_TilesOfWindows(block, edge), name)]
     return module([emitter for emitter, _ in functions], [text for _, text in functions])
 
 
@@ -63,8 +63,9 @@ class _TilesOfWindows(TilesOverAxes):
     """The loops over a unit, with tables of the addresses of elements of windows. In each row, the result has columns
     of all groups."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, edge: int) -> None:
         super().__init__(block, BATCH_AXES)
+        self.edges = (edge,) if edge else ()
         self.count = windows_of(block)
         elements = -(-DEPTH // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"{room_for(self.count)}, align 64")
