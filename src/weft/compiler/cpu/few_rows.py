@@ -68,7 +68,8 @@ WAY_BYTES = 4096
 
 LINES_AHEAD = 4
 """How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
-columns are in one set of the first cache, which does not hold so many."""
+columns are in one set of the first cache, which does not hold so many. A matrix in the second cache is read faster
+without."""
 
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
@@ -97,12 +98,14 @@ class Strip(Block):
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
+    ``far``: the matrix is not in the second cache, so lines of its columns are prefetched.
     """
 
     across: bool
     apart: bool
     beside: bool
     in_pairs: bool = True
+    far: bool = True
 
 
 def strip_of(
@@ -114,6 +117,7 @@ def strip_of(
     beside: bool,
     side_by_side: bool = False,
     halves: int = maxsize,
+    far: bool = True,
 ) -> Strip:
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
     vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs.
@@ -128,7 +132,7 @@ def strip_of(
     pair = 2 if side_by_side and columns * dtype.size > vector_bytes else 1
     vectors = pair if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
-    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs)
+    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
 
 
 def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
@@ -262,11 +266,9 @@ class FewRowsKernel:
         rest = e.assign(f"and i64 %inner, {terms - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
         with e.loop("0", whole, terms) as term:
-            for pointer in pointers:
-                prefetch(
-                    e,
-                    e.assign(f"getelementptr i8, ptr {self._further(pointer, term)}, i64 {LINES_AHEAD * CACHE_LINE}"),
-                )
+            if self.strip.far:
+                for pointer in pointers:
+                    prefetch(e, further(e, "i8", self._further(pointer, term), str(LINES_AHEAD * CACHE_LINE)))
             for vector in range(self.vectors):
                 if vector > 0:
                     keep_order(e)

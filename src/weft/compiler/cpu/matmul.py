@@ -294,7 +294,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
     side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, not cached)
     if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
