@@ -68,8 +68,7 @@ WAY_BYTES = 4096
 
 LINES_AHEAD = 4
 """How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
-columns are in one set of the first cache, which does not hold so many. A matrix in the second cache is read faster
-without."""
+columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
@@ -98,7 +97,7 @@ class Strip(Block):
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
-    ``far``: the matrix is not in the second cache, so lines of its columns are prefetched.
+    ``far``: the matrix is in no cache, so lines of its columns are prefetched.
     """
 
     across: bool
