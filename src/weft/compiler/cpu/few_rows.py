@@ -68,7 +68,7 @@ WAY_BYTES = 4096
 
 LINES_AHEAD = 4
 """How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
-columns are in one set of the first cache, which does not hold so many."""
+columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
@@ -97,12 +97,14 @@ class Strip(Block):
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
+    ``far``: the matrix is in no cache, so lines of its columns are prefetched.
     """
 
     across: bool
     apart: bool
     beside: bool
     in_pairs: bool = True
+    far: bool = True
 
 
 def strip_of(
@@ -114,6 +116,7 @@ def strip_of(
     beside: bool,
     side_by_side: bool = False,
     halves: int = maxsize,
+    far: bool = True,
 ) -> Strip:
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
     vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs.
@@ -128,7 +131,7 @@ def strip_of(
     pair = 2 if side_by_side and columns * dtype.size > vector_bytes else 1
     vectors = pair if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
-    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs)
+    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
 
 
 def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
@@ -149,9 +152,16 @@ def address(strip: Strip, sources: Sources) -> int:
 def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtypes ``sources``."""
     result = sources.result(strip.dtype)
-    whole, edge = [(kind or FewRowsKernel)(strip, sources.right, is_edge, result) for is_edge in (False, True)]
+    sizes = {"strip": (strip.vectors, False), "part": (strip.vectors, True)}
+    if strip.vectors > 1:
+        sizes["edge"] = 1, True
+    kernels = {
+        name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
+        for name, (vectors, edge) in sizes.items()
+    }
     step = _FewRowsStep(strip, sources)
-    functions = [(whole.e, whole.function("strip")), (edge.e, edge.function("edge")), attached.caller(result.size)]
+    functions = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
+    functions.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
         functions.append(convert_rows(block_of(strip.dtype), sources.left))
     functions.append((step.e, step.function(name)))
@@ -163,18 +173,18 @@ class FewRowsKernel:
     the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored. It
     does so ``%count`` times, for operands and results that are ``%next_a``, ``%next_b`` and ``%next_c`` elements apart.
 
-    At the ``edge`` of the matrix, a strip is one vector wide, of which ``%columns`` lanes exist. For complex matrices,
-    rows, columns and terms count real numbers, of which each complex one has two ``parts``.
+    A strip is as wide as some ``vectors``. At the ``edge`` of the matrix, only ``%columns`` exist, which end in the
+    last vector. For complex matrices, rows, columns and terms count real numbers; a complex one has two ``parts``.
     """
 
     parts = 1
 
-    def __init__(self, strip: Strip, source: Dtype, edge: bool, result: Dtype) -> None:
+    def __init__(self, strip: Strip, source: Dtype, vectors: int, edge: bool, result: Dtype) -> None:
         self.strip, self.source, self.edge, self.result = strip, source, edge, result
         self.e = Emitter()
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
-        self.vectors = 1 if edge else strip.vectors
+        self.vectors = vectors
         self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(self.vectors)}
 
     def function(self, name: str) -> str:
@@ -241,15 +251,22 @@ class FewRowsKernel:
                 total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
                 self.e.store(self.type, total.name, slot)
 
+    def _masks(self) -> list[str | None]:
+        """For each vector a mask of the columns that exist; None if all do."""
+        masks: list[str | None] = [None] * self.vectors
+        if self.edge:
+            masks[-1] = below(self.L, str((self.vectors - 1) * self.strip.lanes), "%columns")
+        return masks
+
     def _sum_along(self, starts: Sequence[str]) -> None:
         L, lanes = self.L, self.strip.lanes
-        mask = below(L, "0", "%columns") if self.edge else None
+        masks = self._masks()
         with self.e.loop("0", "%inner", self.parts) as term:
             row = self._further("%b", self._times(term, "%b_step"))
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for vector in range(self.vectors):
                 prefetch(self.e, self._further(later, str(vector * lanes)))
-            right = {vector: self._read(L, row, str(vector * lanes), mask).name for vector in range(self.vectors)}
+            right = {vector: self._read(L, row, str(vector * lanes), mask).name for vector, mask in enumerate(masks)}
             self._add(starts, term, right)
 
     def _sum_across(self, starts: Sequence[str]) -> None:
@@ -262,11 +279,9 @@ class FewRowsKernel:
         rest = e.assign(f"and i64 %inner, {terms - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
         with e.loop("0", whole, terms) as term:
-            for pointer in pointers:
-                prefetch(
-                    e,
-                    e.assign(f"getelementptr i8, ptr {self._further(pointer, term)}, i64 {LINES_AHEAD * CACHE_LINE}"),
-                )
+            if self.strip.far:
+                for pointer in pointers:
+                    prefetch(e, further(e, "i8", self._further(pointer, term), str(LINES_AHEAD * CACHE_LINE)))
             for vector in range(self.vectors):
                 if vector > 0:
                     keep_order(e)
@@ -303,17 +318,17 @@ class FewRowsKernel:
 
     def _store(self) -> None:
         e, L, dtype = self.e, self.L, self.strip.dtype
-        mask = below(L, "0", "%columns") if self.edge else None
+        masks = self._masks()
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
                 start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                locations = [(self._location(start, v), self.sums[row, v]) for v in range(self.vectors)]
+                locations = [(self._location(start, v), self.sums[row, v], mask) for v, mask in enumerate(masks)]
                 if self.result is dtype:
                     with e.when("%again"):
-                        for location, slot in locations:
+                        for location, slot, mask in locations:
                             total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
                             e.store(self.type, total.name, slot)
-                for location, slot in locations:
+                for location, slot, mask in locations:
                     store(L, Value(L, e.load(self.type, slot), self.result), self.result, location, mask)
 
     def _location(self, start: str, vector: int) -> Location:
@@ -439,13 +454,19 @@ class _FewRowsStep(ProductStepWriter):
             self._multiply((left, b, target), counts, stack)
 
     def _multiply(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
-        """Multiply rows with a strip. ``counts`` are rows, columns and terms, and whether to add to the result.
-        ``stack`` says how often this is done, and how far operands and results are apart."""
+        """Multiply rows with a strip, with part of one that ends in its last vector, or with fewer vectors one by one.
+        ``counts`` are rows, columns and terms, and whether to add to the result. ``stack`` says how often this is done,
+        and how far operands and results are apart."""
         e, strip, (a, b, c), (rows, columns, depth, again) = self.e, self.strip, pointers, counts
         whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
         with e.when(whole):
             self._call("strip", pointers, counts, stack)
-        with e.when(e.assign(f"xor i1 {whole}, true")), e.loop("0", columns, strip.lanes) as column:
+        most = e.assign(f"icmp sgt i64 {columns}, {strip.columns - strip.lanes}")
+        with e.when(e.assign(f"and i1 {most}, {self.negated(whole)}")):
+            self._call("part", pointers, counts, stack)
+        if strip.vectors == 1:
+            return
+        with e.when(self.negated(most)), e.loop("0", columns, strip.lanes) as column:
             there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
             target = self.in_result(c, self.multiply(column, self.number(C_COLUMN)))
             present = rows, self.rest(columns, column, strip.lanes), depth, again

@@ -50,6 +50,8 @@ _ROWS_OVER_AXES = 32
 
 _CACHED = 1 << 20
 """A matrix of at most this many bytes is in the second cache."""
+_IN_CACHES = 32 << 20
+"""Matrices of at most this many bytes are in some cache, from which a processor reads columns without prefetches."""
 
 
 _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
@@ -303,7 +305,8 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
     side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves)
+    far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
     if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
         strides, behind = _stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)

@@ -12,6 +12,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
+    dtype_alignment,
     from_memory,
     masked_load,
 )
@@ -52,12 +53,37 @@ def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, 
         L.emitter.emit(f"store {type_} {vector}, ptr {pointer}")
 
 
-def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str]) -> list[str]:
-    """A square of vectors, transposed."""
+def read_square(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0) -> list[str]:
+    """A square of elements of ``dtype`` from memory, transposed: the rows begin at ``pointers``, which are multiples of
+    ``align`` bytes, if elements are not aligned.
+
+    The last step of a transposition exchanges halves of vectors. Here they are read as halves, because shuffles are
+    what limits a transposition, and reading half a vector into another one is none.
+    """
+    e, half, element = L.emitter, L.width // 2, MEMORY_TYPES[dtype]
+    align = align or dtype_alignment(dtype)
+    if half < 2:
+        type_ = f"<{L.width} x {element}>"
+        return transposed(L, dtype, [e.assign(f"load {type_}, ptr {x}, align {align}") for x in pointers])
+    type_ = f"<{half} x {element}>"
+    order = ", ".join(f"i32 {lane}" for lane in range(L.width))
+    vectors = []
+    for start in (0, half):
+        places = [e.assign(f"getelementptr {element}, ptr {pointer}, i64 {start}") for pointer in pointers]
+        halves = [e.assign(f"load {type_}, ptr {place}, align {align}") for place in places]
+        vectors += [
+            e.assign(f"shufflevector {type_} {low}, {type_} {high}, <{L.width} x i32> <{order}>")
+            for low, high in zip(halves[:half], halves[half:], strict=True)
+        ]
+    return transposed(L, dtype, vectors, half)
+
+
+def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str], widest: int = 0) -> list[str]:
+    """A square of vectors, transposed; or squares of ``widest`` lanes of these."""
     type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
     result = list(vectors)
     distance = 1
-    while distance < L.width:
+    while distance < (widest or L.width):
         for first in range(L.width):
             if not first & distance:
                 pair = result[first], result[first + distance]

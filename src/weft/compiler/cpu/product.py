@@ -71,8 +71,6 @@ def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
         return product_complex.packing(block)
     sides = {block.rows: sources.left, block.columns: sources.right}
     along = [pack_along(block, source, width) for width, source in sides.items()]
-    if sources.left is block.dtype:
-        return along + [pack_across(block, source, width) for width, source in sides.items()]
     return [*along, pack_lines(block, sources.left), pack_across(block, sources.right, block.columns)]
 
 
@@ -103,12 +101,15 @@ class Side(NamedTuple):
 
 class Panels(NamedTuple):
     """Panels: their start, the distance from element to element across panels and within one, and that from term to
-    term."""
+    term. Rows of the left operand are prefetched: ``later`` is where those after the first panel begin, and they are
+    ``later_row`` bytes apart; 0 if they are packed already."""
 
     start: str
     apart: str
     element: str
     term: str
+    later: str = ""
+    later_row: str = ""
 
 
 class Terms(NamedTuple):
@@ -135,7 +136,7 @@ class TileWriter(ProductStepWriter):
     """The loops over a unit: tiles, blocks of terms, panels of rows, panels of columns."""
 
     converts_panels_alone: ClassVar[bool] = True
-    """Whether lines are converted for one panel at a time, which then stays in the first cache until it is used."""
+    """Whether lines are copied for one panel at a time, which then stays in the first cache until it is used."""
 
     def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES) -> None:
         # For complex operands, everything is counted in real numbers.
@@ -144,13 +145,12 @@ class TileWriter(ProductStepWriter):
         self.block = block
         # How many vectors of columns may be left over at an edge: there is a kernel for each.
         self.edges: Sequence[int] = range(1, block.vectors + 1)
+        self.size = real.left.size
         self.group = GROUP * block.rows
         packed_a = self.memory_of_panels(DEPTH * self.group * block.dtype.size // block.terms)
         packed_b = self.memory_of_panels(TILE_BYTES)
         self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
-        in_lines = real.left is not block.dtype
-        self.packs_lines = in_lines and self.converts_panels_alone
-        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a, in_lines)
+        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a, in_lines=True)
         self.b = Side("b", B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
 
     def memory_of_panels(self, size: int) -> str:
@@ -213,7 +213,7 @@ class TileWriter(ProductStepWriter):
         target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
         counts = part.depth, self.compare("ne", part.first, 0)
         with self.e.loop("0", present, self.block.rows) as row:
-            if self.packs_lines:
+            if self.converts_panels_alone:
                 top = self.add(self.add(unit.top, start), row)
                 self.lines_of_panel(unit.matrices["a"], top, part, self.rest(present, row, self.block.rows))
             self.blocks(panels, right, target, row, present, columns, counts)
@@ -225,7 +225,7 @@ class TileWriter(ProductStepWriter):
             rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
             self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
         source = self.first_pointer(operand, self.a, first, part.first)
-        if self.packs_lines:
+        if self.converts_panels_alone:
             with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ALONG)):
                 self.pack(self.a, Way.ALONG, source, self.a.packed, part.depth, present)
         else:
@@ -233,7 +233,7 @@ class TileWriter(ProductStepWriter):
         return self.panels(self.a, source, self.a.packed, part.depth)
 
     def lines_of_panel(self, operand: str, first: str, part: Terms, present: str) -> None:
-        """Convert the lines of one panel of the left operand, from a row on, if the numbers of the step say so."""
+        """Copy the lines of one panel of the left operand, from a row on, if the numbers of the step say so."""
         with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ACROSS)):
             source = self.first_pointer(operand, self.a, first, part.first)
             self.pack(self.a, Way.ACROSS, source, self.a.packed, part.depth, present)
@@ -249,10 +249,14 @@ class TileWriter(ProductStepWriter):
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
         return self.panels(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth)
 
-    def rows_of(self, left: Panels, row: str) -> str:
-        """The arguments of a kernel for the rows from ``row`` on."""
+    def rows_of(self, left: Panels, row: str, column: str) -> str:
+        """The arguments of a kernel for the rows from ``row`` on, with the panel of columns that begins at ``column``:
+        the first one prefetches rows."""
         a = self.further(left.start, self.multiply(row, left.apart))
-        return f"ptr {a}, i64 {left.element}, i64 {left.term}"
+        later = self.moved(left.later, self.multiply(row, left.later_row))
+        asks = self.e.assign(f"and i1 {self.compare('eq', column, 0)}, {self.compare('ne', left.later_row, 0)}")
+        later = self.e.assign(f"select i1 {asks}, ptr {later}, ptr null")
+        return f"ptr {a}, i64 {left.element}, i64 {left.term}, ptr {later}, i64 {left.later_row}"
 
     def first_pointer(self, operand: str, side: Side, element: str, term: str) -> str:
         """The address of an element and a term of an operand."""
@@ -269,7 +273,9 @@ class TileWriter(ProductStepWriter):
         stride = self.number(side.term if way is Way.ALONG else side.element)
         arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
         arguments += self.behind(side)
-        self.e.emit(f"call void @pack_{way.name.lower()}_{side.width}({arguments})")
+        in_lines = side.in_lines and way is Way.ACROSS
+        function = "pack_lines" if in_lines else f"pack_{way.name.lower()}_{side.width}"
+        self.e.emit(f"call void @{function}({arguments})")
 
     def behind(self, side: Side) -> str:
         """Further arguments for the functions that pack panels."""
@@ -282,13 +288,19 @@ class TileWriter(ProductStepWriter):
         as_it_is = self.e.assign(f"or i1 {in_place}, {self.compare('eq', way, Way.FED)}")
         room = self.room(depth)
         lines = self.compare("eq", way, Way.ACROSS) if side.in_lines else "false"
-        apart = self.either(lines, 0, room) if self.packs_lines and side.in_lines else room
-        return Panels(
+        apart = self.either(lines, 0, room) if self.converts_panels_alone and side.in_lines else room
+        found = Panels(
             self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {packed}"),
             self.either(as_it_is, element, apart),
             self.either(as_it_is, element, self.either(lines, room, 1)),
             self.either(as_it_is, term, self.either(lines, 1, side.width)),
         )
+        if not side.in_lines:
+            return found
+        later = self.in_operand(side.name, source, self.multiply(element, side.width))
+        unpacked = self.e.assign(f"or i1 {in_place}, {lines}")
+        size = self.size
+        return found._replace(later=later, later_row=self.either(unpacked, self.multiply(element, size), 0))
 
     def room(self, depth: str) -> str:
         """How many terms a panel has room for."""
@@ -306,14 +318,13 @@ class TileWriter(ProductStepWriter):
         kind: str = "",
     ) -> None:
         """Multiply the panel of rows that begins at ``row`` with all panels of columns, with kernels of a ``kind``."""
-        width, lanes = self.block.columns, self.block.lanes
-        a, c_row = self.rows_of(left, row), self.c_row
+        width, lanes, c_row = self.block.columns, self.block.lanes, self.c_row
         line = self.in_result(target, self.multiply(row, c_row))
         present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
         def call(name: str, column: str, wide: str) -> None:
             b, c = self.further(right.start, self.multiply(column, right.apart)), self.in_result(line, column)
-            operands = f"{a}, ptr {b}, i64 {right.term}"
+            operands = f"{self.rows_of(left, row, column)}, ptr {b}, i64 {right.term}"
             result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
             self.e.emit(f"call void @{kind}{name}({operands}, {result})")
 

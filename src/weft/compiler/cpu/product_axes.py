@@ -182,6 +182,8 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
 class TilesOverAxes(TileWriter):
     """The loops over a unit, with tables of distances for axes that go over several axes in memory."""
 
+    converts_panels_alone = False
+
     def __init__(self, block: Block, batch_axes: int = BATCH_AXES) -> None:
         super().__init__(block, Sources(block.dtype, block.dtype), batch_axes)
         self.row_starts = self.e.slot(f"[{(GROUP + 1) * block.rows} x i64]")
@@ -194,7 +196,7 @@ class TilesOverAxes(TileWriter):
         self._write(A_ROWS, first, behind, self.row_starts)
         return Panels(operand, "", self.row_starts, self._left_terms(part))
 
-    def rows_of(self, left: Panels, row: str) -> str:
+    def rows_of(self, left: Panels, row: str, column: str) -> str:
         return f"ptr {left.start}, ptr {self.moved(left.element, row, 'i64')}, ptr {left.term}"
 
     def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:

@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import transposed
-from weft.compiler.cpu.product_packing import PARAMETERS, pack_across
+from weft.compiler.cpu.product_packing import PARAMETERS, pack_lines
 from weft.compiler.cpu.product_step import SQUARE, Block, below
 
 
@@ -27,7 +27,7 @@ def packing(block: Block) -> list[EmittedFunction]:
     real matrices; strides along parts of numbers are half of those between numbers."""
     return [
         _pack_left_along(block),
-        pack_across(block, dtypes.float32, block.rows),
+        pack_lines(block, dtypes.float32),
         _pack_right_along(block),
         _pack_right_across(block),
     ]

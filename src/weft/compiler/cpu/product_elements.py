@@ -113,7 +113,7 @@ class _TilesOfElements(TilesOverAxes):
             self.e.store("ptr", self.nothing, self.moved(self.tables, row, "ptr"))
         return Panels(self.tables, "", "", "")
 
-    def rows_of(self, left: Panels, row: str) -> str:
+    def rows_of(self, left: Panels, row: str, column: str) -> str:
         return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {row}"
 
     def blocks(

@@ -14,11 +14,10 @@ from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import Block, below, multiply_add
 from weft.dtypes import Dtype
 
-PARAMETERS = (
-    "ptr %a, i64 %a_row, i64 %a_inner, ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, "
-    "i1 %again"
-)
-
+_LEFT = "ptr %a, i64 %a_row, i64 %a_inner, ptr %later, i64 %later_row"
+_OTHERS = "ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, i1 %again"
+PARAMETERS = f"{_LEFT}, {_OTHERS}"
+PARAMETERS_OVER_AXES = f"ptr %a, ptr %a_rows, ptr %a_terms, {_OTHERS}"
 
 ROWS_AHEAD = 8
 """How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
@@ -26,15 +25,13 @@ ROWS_AHEAD = 8
 TERMS_AHEAD = 8
 """How many terms ahead elements of windows are prefetched, where windows are terms."""
 
-PARAMETERS_OVER_AXES = PARAMETERS.replace("i64 %a_row, i64 %a_inner", "ptr %a_rows, ptr %a_terms")
-
 
 def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> EmittedFunction:
     """Multiply ``%inner`` terms of rows and columns. The sums are stored, or added to the result if ``%again``. If the
     ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored.
 
     The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` exist, which end in the last
-    vector.
+    vector. Unless it is null, rows at ``%later``, which are ``%later_row`` bytes apart, are prefetched.
     """
     written = _PanelKernel(block, edge, result)
     return written.e, written.function(name)
@@ -103,10 +100,8 @@ class _PanelKernel(Integers):
     def function(self, name: str) -> str:
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, self.block.dtype).name, slot)
-        element = MEMORY_TYPES[self.result]
-        targets = [self.moved("%c", self.multiply("%c_row", row), element) for row in range(self.block.rows)]
-        self._ask_for(targets)
-        self._sum()
+        targets = [self._target(row) for row in range(self.block.rows)]
+        self._sum(targets)
         for row, target in enumerate(targets):
             with self.e.when(self.compare("slt", str(row), "%rows")):
                 self._store(row, target)
@@ -115,26 +110,39 @@ class _PanelKernel(Integers):
     def _further(self, pointer: str, distance: str) -> str:
         return self.moved(pointer, distance, self.block.element)
 
-    def _ask_for(self, targets: list[str]) -> None:
-        """Prefetch the memory of the result, which is accessed when the sums are ready."""
-        width = self.block.columns * self.result.size
-        for target in targets:
-            for distance in range(0, width, CACHE_LINE):
-                prefetch(self.e, self.moved(target, distance), WRITE_SOON)
+    def _ask_for(self, target: str) -> None:
+        """Prefetch the memory of a row of the result, which is accessed when the sums are ready."""
+        for distance in range(0, self.block.columns * self.result.size, CACHE_LINE):
+            prefetch(self.e, self.moved(target, distance), WRITE_SOON)
 
-    def _sum(self) -> None:
+    def _sum(self, targets: Sequence[str]) -> None:
+        """Add up the terms. After each cache line of these, memory that is needed later is prefetched: more at once
+        would delay the panels, which are read from the second cache."""
         e, last = self.e, self.subtract("%rows", 1)
         # For a row that does not exist the last one is read; its sums are not stored.
         rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
         line = CACHE_LINE // self.block.dtype.size
-        distance = self.multiply("%a_row", self.block.rows)
+        lines = self.divide(self.add("%inner", line - 1), line)
+        with e.loop(lines, "%rows") as row:
+            self._ask_for(self._target(row))
         with e.loop("0", "%inner", line) as first:
-            # If the left operand is read in place, the rows after these are needed next.
-            further = self.add(first, distance)
-            for row in rows:
-                prefetch(e, self._further(row, further), READ_SOON)
+            row = self.divide(first, line)
+            with e.when(self.compare("slt", row, "%rows")):
+                self._ask_for(self._target(row))
+            self._prefetch_left(first)
             with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
                 self._add_term(rows, term)
+
+    def _target(self, row: str | int) -> str:
+        """The address of a row of the result."""
+        return self.moved("%c", self.multiply("%c_row", row), MEMORY_TYPES[self.result])
+
+    def _prefetch_left(self, first: str) -> None:
+        """Prefetch a cache line of each row of the left operand that is multiplied later."""
+        with self.e.when(self.e.assign("icmp ne ptr %later, null")):
+            start = self.moved("%later", self.multiply(first, self.block.dtype.size))
+            for row in range(self.block.rows):
+                prefetch(self.e, self.moved(start, self.multiply("%later_row", row)), READ_SOON)
 
     def _row(self, number: str) -> str:
         """The distance at which a row of the left operand begins."""
@@ -188,18 +196,11 @@ class _PanelKernelOverAxes(_PanelKernel):
     parameters = PARAMETERS_OVER_AXES
     masks_columns = False
 
-    def _sum(self) -> None:
-        e = self.e
-        last = self.subtract("%rows", 1)
-        rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
-        line = CACHE_LINE // self.block.dtype.size
-        with e.loop("0", "%inner", line) as first:
-            # The rows after these are needed next.
-            start = self._further("%a", self._term(first))
-            for row in range(self.block.rows, 2 * self.block.rows):
-                prefetch(e, self._further(start, self._row(str(row))), READ_SOON)
-            with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
-                self._add_term(rows, term)
+    def _prefetch_left(self, first: str) -> None:
+        # The rows after these are needed next.
+        start = self._further("%a", self._term(first))
+        for row in range(self.block.rows, 2 * self.block.rows):
+            prefetch(self.e, self._further(start, self._row(str(row))), READ_SOON)
 
     def _row(self, number: str) -> str:
         return self.e.load("i64", self.moved("%a_rows", number, "i64"))
@@ -212,7 +213,9 @@ class _PanelKernelOfLines(_PanelKernelOverAxes):
     parameters = PARAMETERS_OVER_AXES.replace("i64 %b_inner", "ptr %b_terms")
     masks_columns = True
 
-    def _sum(self) -> None:
+    def _sum(self, targets: Sequence[str]) -> None:
+        for target in targets:
+            self._ask_for(target)
         rows = [self._further("%a", self._row(str(row))) for row in range(self.block.rows)]
         with self.e.loop("0", "%inner") as term:
             self._add_term(rows, term)
@@ -222,14 +225,16 @@ class _PanelKernelOfLines(_PanelKernelOverAxes):
 
 
 class _PanelKernelOfWindows(_PanelKernel):
-    parameters = PARAMETERS.replace("ptr %a, i64 %a_row, i64 %a_inner", "ptr %addresses, i64 %channels, i64 %offset")
+    parameters = f"ptr %addresses, i64 %channels, i64 %offset, {_OTHERS}"
     masks_columns = False
 
     def __init__(self, block: Block, edge: bool, between: int) -> None:
         super().__init__(block, edge)
         self.between = between
 
-    def _sum(self) -> None:
+    def _sum(self, targets: Sequence[str]) -> None:
+        for target in targets:
+            self._ask_for(target)
         e, end = self.e, self.add("%offset", "%inner")
         following = e.slot("ptr")
         e.store("ptr", "%addresses", following)
@@ -253,14 +258,16 @@ class _PanelKernelOfWindows(_PanelKernel):
 
 
 class _PanelKernelOfElements(_PanelKernel):
-    parameters = PARAMETERS.replace("ptr %a, i64 %a_row, i64 %a_inner", "ptr %tables, i64 %row")
+    parameters = f"ptr %tables, i64 %row, {_OTHERS}"
     masks_columns = False
 
     def __init__(self, block: Block, edge: bool, of_one: bool) -> None:
         super().__init__(block, edge)
         self.of_one = of_one
 
-    def _sum(self) -> None:
+    def _sum(self, targets: Sequence[str]) -> None:
+        for target in targets:
+            self._ask_for(target)
         rows = range(1 if self.of_one else self.block.rows)
         tables = [self.e.load("ptr", self.moved("%tables", row, "ptr")) for row in rows]
         with self.e.loop("0", "%inner") as term:
@@ -284,7 +291,9 @@ class _PairsKernel(_PanelKernel):
 
     rounds_bfloat16 = True
 
-    def _sum(self) -> None:
+    def _sum(self, targets: Sequence[str]) -> None:
+        for target in targets:
+            self._ask_for(target)
         rows = [self._further("%a", self._row(str(row))) for row in range(self.block.rows)]
         with self.e.loop("0", "%inner") as pair:
             self._add_term(rows, pair)

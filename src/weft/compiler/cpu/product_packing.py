@@ -14,13 +14,10 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.memory import READ_SOON, prefetch, transposed
+from weft.compiler.cpu.memory import read_square, transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
-
-ROWS_AHEAD = 16
-"""How many rows ahead memory is prefetched, where rows are copied."""
 
 PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
 """The source, the distance of its lines, the target, how many terms and how many elements there are."""
@@ -51,9 +48,12 @@ class _PanelPacking(Integers):
             self.write(self.read(source, str(start), mask), target, str(start))
 
     def copy_square(self, lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
-        vectors = [self.read(line, term, mask).name for line in lines]
+        if mask is None and self.dtype is self.block.dtype:
+            turned = read_square(self.L, self.dtype, [self.source(line, term) for line in lines])
+        else:
+            turned = transposed(self.L, self.block.dtype, [self.read(line, term, mask).name for line in lines])
         target = self.target(panel, self.multiply(term, self.width))
-        for step, vector in enumerate(transposed(self.L, self.block.dtype, vectors)):
+        for step, vector in enumerate(turned):
             self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
 
     def masks(self, present: str) -> dict[int, str | None]:
@@ -81,7 +81,7 @@ def pack_along(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
 
 
 def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
-    """Convert rows of a left operand in which the terms of an element are neighbours; each becomes a line: see
+    """Copy rows of a left operand in which the terms of an element are neighbours; each becomes a line: see
     `each_part`."""
     w = _PanelPacking(block, dtype, block.rows)
     w.L = Lanes(w.e, block.lanes)
@@ -92,7 +92,7 @@ def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
         w.write(w.read(source, term, mask), line, term)
 
     each_part(w, MEMORY_TYPES[dtype], w.L, copy)
-    return w.function(f"pack_across_{block.rows}")
+    return w.function("pack_lines")
 
 
 def each_part(w: Integers, element: str, L: Lanes, copy: Callable[[str, str, str, str | None], None]) -> None:
@@ -106,9 +106,7 @@ def each_part(w: Integers, element: str, L: Lanes, copy: Callable[[str, str, str
     whole, mask = w.subtract("%inner", rest), below(L, "0", rest)
     with w.e.loop("0", "%present") as row:
         source = w.moved("%from", w.multiply(row, "%stride"), element)
-        later = w.moved(source, w.multiply("%stride", ROWS_AHEAD), element)
         with w.e.loop("0", whole, L.width) as term:
-            prefetch(w.e, w.moved(later, term, element), READ_SOON)
             copy(row, source, term, None)
         with w.e.when(w.compare("ne", rest, 0)):
             copy(row, source, whole, mask)

@@ -50,6 +50,9 @@ MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
 SMALLEST_WORK = 5000
 """With fewer multiplications, comparing exponents does not pay."""
 
+_ROWS_AHEAD = 16
+"""How many rows ahead memory is prefetched, where rows are copied."""
+
 _LINES_AHEAD = 4
 """How many cache lines ahead an element's terms are prefetched, where there are many elements."""
 
@@ -244,11 +247,14 @@ def _pack_lines(block: Block) -> EmittedFunction:
     distance = _pairs_of(w, "%inner")
 
     def copy(row: str, source: str, term: str, mask: str | None) -> None:
+        if mask is None:
+            later = w.source(source, w.multiply("%stride", _ROWS_AHEAD))
+            prefetch(w.e, w.source(later, term), READ_SOON)
         line = w.target("%to", w.multiply(row, distance))
         w.write(w.exchanged(w.read_pairs(source, term, mask)), w.target(line, w.divide(term, 2)))
 
     each_part(w, "i16", w.halves, copy)
-    return w.function(f"pack_across_{block.rows}")
+    return w.function("pack_lines")
 
 
 def _pairs_of(w: Integers, terms: str) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
-from weft.compiler.codegen.memory import Location, image
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, dtype_alignment, image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import transposed
-from weft.compiler.cpu.product_step import read
+from weft.compiler.cpu.memory import read_square, transposed
+from weft.compiler.cpu.product_step import further, read
 from weft.dtypes import Dtype
 
 
@@ -31,9 +31,15 @@ def square(
     """Vectors of the terms from ``term`` on of the elements that begin at ``lines``, as ``dtype``. Terms outside of
     ``mask``, which has a lane for each term, are zero. In half precision, terms are transposed ``in_pairs`` or
     converted first."""
+    starts = [further(L.emitter, MEMORY_TYPES[source], line, term) for line in lines]
     if in_pairs and source in HALVES:
-        pairs = transposed(L, dtypes.uint32, [_pairs(L, source, line, term, mask) for line in lines])
+        if mask is None:
+            pairs = read_square(L, dtypes.uint32, starts, dtype_alignment(source))
+        else:
+            pairs = transposed(L, dtypes.uint32, [_pairs(L, source, line, term, mask) for line in lines])
         return [x for name in pairs for x in _both(Value(L, name, dtypes.uint32), source, dtype)]
+    if mask is None and source is dtype:
+        return [Value(L, name, dtype) for name in read_square(L, dtype, starts)]
     rows = [read(L, source, line, term, mask, dtype).name for line in lines]
     return [Value(L, name, dtype) for name in transposed(L, dtype, rows)]
 

@@ -35,8 +35,9 @@ UNEVEN = 0.5
 and with small tiles the faster ones take over tiles that are left."""
 MOST_CUTS = 24
 
-WAITING_BYTES = 256 << 10
-"""The most bytes of a result that stay in the second cache while more terms are packed."""
+WAITING_BYTES = 64 << 10
+"""The most bytes of a result that stay in the second cache while more terms are packed. With more, memory of the left
+operand is left for long before the next terms of its rows are read."""
 MOST_TERMS = 1 << 12
 """The most terms that are packed at once."""
 

@@ -87,7 +87,7 @@ class _TilesOfWindows(TilesOverAxes):
         self.e.emit(f"call void @write_addresses(ptr {numbers}, {tables})")
         return Panels(self.addresses, "", channels, self.remainder(part.first, channels))
 
-    def rows_of(self, left: Panels, row: str) -> str:
+    def rows_of(self, left: Panels, row: str, column: str) -> str:
         return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}"
 
     def note_terms(self, part: Terms) -> None:

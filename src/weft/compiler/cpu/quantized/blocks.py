@@ -163,7 +163,7 @@ class _QuantizedBlocksStep(QuantizedStepWriter):
 
         def call(name: str, column: str, wide: str) -> None:
             w = self.moved(self.packed_w, self.multiply(column, apart), block.element)
-            operands = f"ptr {x}, i64 1, i64 {block.rows}, ptr {w}, i64 {block.columns}"
+            operands = f"ptr {x}, i64 1, i64 {block.rows}, ptr null, i64 0, ptr {w}, i64 {block.columns}"
             result = f"ptr {self.moved(line, column, block.element)}, i64 {c_row}"
             self.e.emit(f"call void @{name}({operands}, {result}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again})")
 
