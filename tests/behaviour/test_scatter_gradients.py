@@ -47,3 +47,9 @@ def test_equal_updates_share_the_gradient_of_an_extreme() -> None:
     assert gradient(lambda v: mx.full(3, 4.0).at[index].maximum(v), [4.0, 5.0, 4.0, 5.0, 3.0]) == [0, 50, 0, 50, 0]
     tangent = mx.jvp(lambda v: mx.zeros(3).at[index].maximum(v), [mx.ones(5)], [mx.arange(5.0)])[1][0]
     assert tangent.tolist() == [2.0, 0.0, 2.0]
+
+
+def test_shares_of_a_gradient_are_as_precise_as_the_updates() -> None:
+    index = mx.array([0, 0, 0])
+    shares = mx.grad(lambda v: mx.zeros(1, dtype=mx.float64).at[index].maximum(v).sum())(mx.ones(3, dtype=mx.float64))
+    assert shares.tolist() == [1 / 3, 1 / 3, 1 / 3]

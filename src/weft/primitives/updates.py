@@ -319,8 +319,10 @@ class Scatter(Update):
     def _shares(self, chosen: Array, inputs: Sequence[Array], **params: Any) -> Array:
         """For each chosen update, one over the number of those of its location; zero for all others."""
         x, *indices, _ = inputs
-        chosen = p.cast(chosen, dtype=dtypes.float32)
-        numbers = self(p.zeros(x.node.shape, dtypes.float32), *indices, chosen, **{**params, "mode": "add"})
+        # Half precision cannot count far enough.
+        counted = dtypes.float64 if x.node.dtype is dtypes.float64 else dtypes.float32
+        chosen = p.cast(chosen, dtype=counted)
+        numbers = self(p.zeros(x.node.shape, counted), *indices, chosen, **{**params, "mode": "add"})
         numbers = p.maximum(_taken(numbers, inputs, **params), 1)
         return p.cast(chosen / numbers, dtype=x.node.dtype)
 
