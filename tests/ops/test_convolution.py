@@ -239,11 +239,14 @@ def test_windows_that_are_read_in_place_have_the_bits_of_copies(
     convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]],
 ) -> None:
     (first, second, arguments), rng = convolution, np.random.default_rng(5)
+
+    def gradient(ct: mx.array, x: mx.array, w: mx.array) -> mx.array:
+        return mx.vjp(lambda w: mx.conv_general(x, w, **arguments), [w], [ct])[1][0]
+
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in (first, second))
     with mx.stream(mx.cpu):
         found = to_numpy(mx.conv_general(mx.array(x), mx.array(w), **arguments))
         ct = rng.normal(size=found.shape).astype(np.float32)
-        gradient = lambda ct, x, w: mx.vjp(lambda w: mx.conv_general(x, w, **arguments), [w], [ct])[1][0]  # noqa: E731
         of_weights = to_numpy(gradient(*[mx.array(n) for n in (ct, x, w)]))
         if all(n == 1 for n in arguments["input_dilation"]):
             np.testing.assert_array_equal(found, of_copies(x, w, arguments))
