@@ -25,54 +25,54 @@ def _accepts(node: Node, position: int, strides: Shape) -> bool:
     return leading(shape[-2:], strides[-2:]) is not None and len(shape) - 2 <= MOST_BATCH_AXES
 
 
-class WindowedMatmul(Primitive):
+def _routine() -> Routine:
+    return Routine(
+        accepts=_accepts,
+        arithmetic=lambda node: 2 * node.size * node.inputs[1].shape[-2],
+        loops=lambda node: (node.shape, (node.inputs[1].shape[-2],)),
+        names=("convolution", "convolutions"),
+    )
+
+
+class _OfWindows(Primitive):
+    """An operation on the windows of an array and on a matrix, or one for each group of channels."""
+
+    parameters = ("counts", "sizes", "strides", "low", "spacings")
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        require(False, "it is made when a graph is planned")
+
+
+class WindowedMatmul(_OfWindows):
     """The windows of an array ``(N, ..., C)`` times a matrix ``(elements of a window times C, O)`` give a matrix
     ``(N times counts, O)``. If there are several matrices ``(groups, elements times C / groups, O / groups)``, each is
     for a group of the channels, and for the columns in the same place. There are ``low`` zeros before the array, and
     after it as many as windows need."""
 
     name = "windowed_matmul"
-    parameters = ("counts", "sizes", "strides", "low", "spacings")
-    routine: Routine = Routine(
-        accepts=_accepts,
-        arithmetic=lambda node: 2 * node.size * node.inputs[1].shape[-2],
-        loops=lambda node: (node.shape, (node.inputs[1].shape[-2],)),
-        names=("convolution", "convolutions"),
-    )
+    routine: Routine = _routine()
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, matrices = inputs
         return (x.shape[0] * prod(params["counts"]), prod(matrices.shape[:-2]) * matrices.shape[-1]), x.dtype
 
-    def check(self, *inputs: Node, **params: Any) -> None:
-        require(False, "it is made when a graph is planned")
-
 
 windowed_matmul = WindowedMatmul()
 
 
-class WindowedSums(Primitive):
+class WindowedSums(_OfWindows):
     """An array ``(N, ..., C)`` and a matrix ``(N times counts, O)`` give ``(elements of a window times C, O)``: sums,
     over all windows, of products of the numbers of a window with a row of the matrix. If there are several matrices
     ``(groups, N times counts, O / groups)``, each is for a group of the channels. There are ``low`` zeros before the
     array, and after it as many as windows need."""
 
     name = "windowed_sums"
-    parameters = ("counts", "sizes", "strides", "low", "spacings")
-    routine: Routine = Routine(
-        accepts=_accepts,
-        arithmetic=lambda node: 2 * node.size * node.inputs[1].shape[-2],
-        loops=lambda node: (node.shape, (node.inputs[1].shape[-2],)),
-        names=("convolution", "convolutions"),
-    )
+    routine: Routine = _routine()
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         x, matrices = inputs
         groups = matrices.shape[:-2]
         return (*groups, prod(params["sizes"]) * x.shape[-1] // prod(groups), matrices.shape[-1]), x.dtype
-
-    def check(self, *inputs: Node, **params: Any) -> None:
-        require(False, "it is made when a graph is planned")
 
 
 windowed_sums = WindowedSums()
