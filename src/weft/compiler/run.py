@@ -124,7 +124,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     values[DONE] = 0
     buffers = []
     lease = engine.memory.lease
-    for slot, size, block in plan.blocks:  # `write_memory` and `Buffer` inlined, for speed: most calls come here
+    for slot, size, block in plan.blocks:  # what `write_outputs` and `Buffer` do, for speed: most calls come here
         buffer = _new(Buffer)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
         buffer.lease = leased = lease(block, size)

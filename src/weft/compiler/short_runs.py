@@ -60,10 +60,10 @@ class ShortRun:
     __slots__ = (
         "_arena",
         "_block",
+        "_constants",
         "_count",
         "_dtype",
         "_engine",
-        "_entries",
         "_expected",
         "_fixed",
         "_free",
@@ -83,7 +83,7 @@ class ShortRun:
         stream: Stream,
     ) -> None:
         self._plan, self._engine, self._stream, self._dtype = plan, plan.engine, stream, dtype
-        self._entries = constants
+        self._constants = constants
         unread = DONE  # the entry for arrays that the plan does not read: `run` sets it to 0 afterwards
         slots = {source: slot for slot, source in enumerate(sources, FIRST) if isinstance(source, int)}
         self._expected = [(slots.get(number, unread), *layout, plan.engine) for number, layout in enumerate(layouts)]
@@ -160,7 +160,7 @@ class ShortRun:
         return result
 
     def _filled(self) -> _Filled:
-        table = self._plan.new_table(self._entries)
+        table = self._plan.new_table(self._constants)
         for slot, view in self._fixed:
             assert view is not None
             table.values[slot] = view.address
