@@ -103,7 +103,7 @@ def test_distances_of_all_pairs_are_summed_in_one_kernel(count: int) -> None:
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_only_what_differs_along_lanes_is_turned(swapped: bool) -> None:
+def test_only_what_differs_along_lanes_is_copied(swapped: bool) -> None:
     """The elements of the other array are the same for all lanes, and are read where they lie."""
     a, b = mx.random.normal((70, 16)), mx.random.normal((70, 16))
 

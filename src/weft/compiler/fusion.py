@@ -88,10 +88,12 @@ class Fusion(Grouping):
             self._assign_fusable(node, uses, in_memory)
 
     def _assign_view(self, node: Node, uses: list[Use], in_memory: bool) -> None:
-        index_cannot_pass = not passes(node)
-        if (in_memory and self.layout(node) is None) or (index_cannot_pass and not self._layouts.is_viewable(node)):
+        """A view passes its uses on to its input, which is copied if neither an index nor strides describe the view.
+        Where that is as good or better, the view itself is stored."""
+        index_passes = passes(node)
+        if (in_memory and self.layout(node) is None) or not (index_passes or self._layouts.is_viewable(node)):
             self._store_in_new_group(self._layouts.copied(node), [(user, None) for user, _ in uses])
-        elif in_memory and (self._layouts.computes_nothing(node) or (self._is_turned(node) and not index_cannot_pass)):
+        elif in_memory and (self._layouts.computes_nothing(node) or (index_passes and self._is_transposed(node))):
             self._store_in_new_group(node, uses)
             return
         source = self.copies.get(node, node.inputs[0])
@@ -127,9 +129,11 @@ class Fusion(Grouping):
         self._shown.update(dict.fromkeys(views, node))
         return node not in self.inputs and isinstance(node.primitive, p.Elementwise | p.Indexed)
 
-    def _is_turned(self, node: Node) -> bool:
+    def _is_transposed(self, node: Node) -> bool:
+        """Whether a view is the transpose of an array that nothing needs in memory so far, and that could as well be
+        computed in the order of the view."""
         layout = self.layout(node)
-        return layout is not None and layout.base not in self._uses and self._layouts.is_turned(node)
+        return layout is not None and layout.base not in self._uses and self._layouts.is_transposed(node)
 
     def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         uses = list(self.lookup.fromkeys(uses))

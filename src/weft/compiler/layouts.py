@@ -85,7 +85,7 @@ class Layouts:
         layout = self.of(node)
         return layout is not None and p.is_constant(layout.base) and layout.base not in self.stored
 
-    def is_turned(self, node: Node) -> bool:
+    def is_transposed(self, node: Node) -> bool:
         """Whether strides describe a view as the transpose of a computed array that could as well be computed in the
         order of the view, and no other view is described by strides in that array."""
         layout = self.of(node)

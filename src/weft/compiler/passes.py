@@ -69,18 +69,18 @@ def passes_of(
 def _empty_passes(kernel: Kernel) -> list[Pass]:
     """Passes with their roots only. Roots of a stage that need a scan from the end of the row have a pass of their
     own."""
-    turned: set[int] = set()
+    backwards: set[int] = set()
     for number, instruction in enumerate(kernel.instructions):
-        if instruction.from_the_end or not turned.isdisjoint(instruction.sources):
-            turned.add(number)
+        if instruction.from_the_end or not backwards.isdisjoint(instruction.sources):
+            backwards.add(number)
     passes = []
     for stage in range(1 + max((i.stage for i in kernel.instructions), default=0)):
         roots = [number for number, i in enumerate(kernel.instructions) if i.stage == stage and _ends_pass(i)]
-        forwards = [number for number in roots if number not in turned]
+        forwards = [number for number in roots if number not in backwards]
         if forwards or not roots:
             passes.append(Pass(forwards, stage))
         if len(forwards) < len(roots):
-            passes.append(Pass([number for number in roots if number in turned], stage, backwards=True))
+            passes.append(Pass([number for number in roots if number in backwards], stage, backwards=True))
     return passes
 
 

@@ -186,7 +186,7 @@ def short_reductions(graph: Graph) -> Graph:
         again = _read_again(made, source)
         if elements > UNROLLED_ELEMENTS and not again:
             return None
-        _turn(again, made)
+        _copy_for_lanes(again, made)
         found: Node = node.primitive.unrolled(node)
         uses[found] = uses[node]
         return found
@@ -247,12 +247,12 @@ def _repeats_along_lanes(node: Node) -> bool:
     return p.repeats(node) and node.inputs[0].shape[-2:-1] == (1,) and node.shape[-2] > 1
 
 
-def _turn(inputs: Iterable[Node], users: Sequence[Node]) -> None:
+def _copy_for_lanes(inputs: Iterable[Node], users: Sequence[Node]) -> None:
     """Let the users of inputs read copies of them whose last axis is outermost in memory. When each element of that
     axis is an operand of its own, the elements of a vector are then neighbours in memory."""
-    turned = {x: p.turned(x) for x in inputs}
+    copies = {x: p.with_last_axis_outermost(x) for x in inputs}
     for node in users:
-        node.inputs = tuple([turned.get(x, x) for x in node.inputs])
+        node.inputs = tuple([copies.get(x, x) for x in node.inputs])
         node.serial = next_serial()  # greater than the serials of its new inputs
 
 

@@ -35,7 +35,7 @@ __all__ = [
     "squeeze",
     "sum_to",
     "transpose",
-    "turned",
+    "with_last_axis_outermost",
     "zeros",
     "zeros_like",
 ]
@@ -113,7 +113,7 @@ transpose: View = View(
 )
 
 
-def turned(x: Node) -> Node:
+def with_last_axis_outermost(x: Node) -> Node:
     """A view of a copy of ``x`` in memory whose outermost axis is the last one of ``x``."""
     order, shape = (x.ndim - 1, *range(x.ndim - 1)), (x.shape[-1], *x.shape[:-1])
     view = Node(transpose, (x,), (order,), shape, x.dtype, x.stream)
