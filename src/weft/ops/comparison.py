@@ -78,6 +78,16 @@ def _beside_the_dtype(
     return call_on(stream, p.full, x.node.shape, outcome, dtypes.bool_)
 
 
+def _compared(
+    primitive: Elementwise, relation: Callable[[int, int], bool], a: Any, b: Any, stream: StreamOrDevice
+) -> Array:
+    """The result of a comparison; ``relation`` is the same comparison of Python's integers."""
+    try:
+        return binary(primitive, a, b, stream)
+    except ValueError as error:
+        return _beside_the_dtype(relation, a, b, stream, error)
+
+
 def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     """Whether a equals b, element by element; NaN equals nothing.
 
@@ -91,10 +101,7 @@ def equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.equal(mx.array([255, 2], mx.uint8), -1)
     array([False, False], dtype=bool)
     """
-    try:
-        return binary(p.equal, a, b, stream)
-    except ValueError as error:
-        return _beside_the_dtype(operator.eq, a, b, stream, error)
+    return _compared(p.equal, operator.eq, a, b, stream)
 
 
 def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -106,10 +113,7 @@ def not_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.not_equal(mx.array([1, 2]), 2)
     array([True, False], dtype=bool)
     """
-    try:
-        return binary(p.not_equal, a, b, stream)
-    except ValueError as error:
-        return _beside_the_dtype(operator.ne, a, b, stream, error)
+    return _compared(p.not_equal, operator.ne, a, b, stream)
 
 
 def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -121,10 +125,7 @@ def less(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.less(mx.array([1, 2]), 2)
     array([True, False], dtype=bool)
     """
-    try:
-        return binary(p.less, a, b, stream)
-    except ValueError as error:
-        return _beside_the_dtype(operator.lt, a, b, stream, error)
+    return _compared(p.less, operator.lt, a, b, stream)
 
 
 def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -136,10 +137,7 @@ def less_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.less_equal(mx.array([1, 2]), 1.5)
     array([True, False], dtype=bool)
     """
-    try:
-        return binary(p.less_equal, a, b, stream)
-    except ValueError as error:
-        return _beside_the_dtype(operator.le, a, b, stream, error)
+    return _compared(p.less_equal, operator.le, a, b, stream)
 
 
 def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -153,10 +151,7 @@ def greater(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.greater(mx.array(5, mx.uint64), -1)
     array(True, dtype=bool)
     """
-    try:
-        return binary(p.greater, a, b, stream)
-    except ValueError as error:
-        return _beside_the_dtype(operator.gt, a, b, stream, error)
+    return _compared(p.greater, operator.gt, a, b, stream)
 
 
 def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -168,10 +163,7 @@ def greater_equal(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.greater_equal(mx.array([1, 2]), 2)
     array([False, True], dtype=bool)
     """
-    try:
-        return binary(p.greater_equal, a, b, stream)
-    except ValueError as error:
-        return _beside_the_dtype(operator.ge, a, b, stream, error)
+    return _compared(p.greater_equal, operator.ge, a, b, stream)
 
 
 def _logical(primitive: Elementwise, name: str, a: Any, b: Any) -> Array:
