@@ -38,21 +38,19 @@ __all__ = [
 DTYPES = (dtypes.float32, dtypes.float64, dtypes.complex64)
 
 
-def matrix_routine(order: int = 3, factor: int = 1, **keywords: Any) -> Routine:
-    """A routine that does about ``factor * n ** order`` multiplications for a matrix of n rows."""
+_NAMES = ("matrix routine", "matrix routines")
+
+
+def matrix_routine(factor: int = 1) -> Routine:
+    """A routine that does about ``factor * n ** 3`` multiplications for a matrix of n rows."""
 
     def arithmetic(node: Node) -> int:
         shape = node.inputs[0].shape
         rows, columns = shape[-2:]
-        count = factor * product(shape) * min(rows, columns) ** (order - 2)
+        count = factor * product(shape) * min(rows, columns)
         return count * (4 if node.inputs[0].dtype.is_complex else 1)
 
-    return Routine(
-        arithmetic=arithmetic,
-        loops=lambda node: (node.inputs[0].shape, ()),
-        names=("matrix routine", "matrix routines"),
-        **keywords,
-    )
+    return Routine(arithmetic=arithmetic, loops=lambda node: (node.inputs[0].shape, ()), names=_NAMES)
 
 
 def real_dtype_of(dtype: Dtype) -> Dtype:
@@ -257,7 +255,7 @@ class SolveFactored(_Solution):
         accepts=_all_but_first,
         arithmetic=lambda node: 2 * node.size * node.shape[-2],
         loops=lambda node: (node.shape, ()),
-        names=("matrix routine", "matrix routines"),
+        names=_NAMES,
     )
 
     def known(self, a: Node) -> list[tuple[Shape, Dtype]]:
@@ -272,7 +270,7 @@ class SolveTriangular(_Solution):
     routine: Routine = Routine(
         arithmetic=lambda node: node.size * node.shape[-2],
         loops=lambda node: (node.shape, ()),
-        names=("matrix routine", "matrix routines"),
+        names=_NAMES,
     )
 
     def __call__(self, *operands: Any, **params: Any) -> Array:

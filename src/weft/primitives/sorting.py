@@ -188,11 +188,11 @@ def take_from_rows(x: Array, indices: Array) -> Array:
     return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)))
 
 
-def put_in_rows(x: Array, indices: Array, values: Array, mode: str = "set") -> Array:
+def put_in_rows(x: Array, indices: Array, values: Array) -> Array:
     """``x`` with ``values`` at the indices of each row."""
     rank = x.node.ndim
     values = p.expand(values, axes=tuple(range(rank, 2 * rank)))
-    return p.scatter(x, *_indices_of_axes(indices), values, axes=tuple(range(rank)), mode=mode)
+    return p.scatter(x, *_indices_of_axes(indices), values, axes=tuple(range(rank)), mode="set")
 
 
 sort: Sorting = Sorting("sort", indices=False)

@@ -88,10 +88,6 @@ def _magnitude_partial(t: Array, out: Array, x: Array) -> Array:
     return p.cast(t, dtype=x.node.dtype) * p.sign(x)
 
 
-def _absolute_lanes(L: Any, x: Any) -> Any:
-    return L.absolute(x)
-
-
 copy: Elementwise = Elementwise("copy", lambda L, x: x, (1,), exact=True)
 
 
@@ -105,7 +101,7 @@ def copy_of(node: Node) -> Node:
 
 
 absolute: Elementwise = Elementwise(
-    "abs", _absolute_lanes, (_magnitude_partial,), result=real_dtype, holomorphic=False, exact=True
+    "abs", lambda L, x: L.absolute(x), (_magnitude_partial,), result=real_dtype, holomorphic=False, exact=True
 )
 negative: Elementwise = Elementwise("negative", lambda L, x: -x, (-1,), accepts=is_number, exact=True)
 

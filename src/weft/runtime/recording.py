@@ -155,9 +155,9 @@ def this_thread() -> Thread:
 _NOT_RECORDED = nullcontext()
 
 
-def span(kind: str, name: str, size: int = 0) -> AbstractContextManager[None]:
+def span(kind: str, name: str) -> AbstractContextManager[None]:
     """A block whose time is recorded, if anybody records."""
-    return _OpenSpan(kind, name, size) if recorders else _NOT_RECORDED
+    return _OpenSpan(kind, name) if recorders else _NOT_RECORDED
 
 
 def transfer(source: object, destination: object, size: int) -> AbstractContextManager[None]:
@@ -168,7 +168,7 @@ def transfer(source: object, destination: object, size: int) -> AbstractContextM
 class _OpenSpan:
     __slots__ = ("_begin", "_kind", "_name", "_size")
 
-    def __init__(self, kind: str, name: str, size: int) -> None:
+    def __init__(self, kind: str, name: str, size: int = 0) -> None:
         self._kind, self._name, self._size = kind, name, size
 
     def __enter__(self) -> None:
