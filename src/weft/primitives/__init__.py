@@ -13,7 +13,9 @@ from weft.primitives.binary import *
 from weft.primitives.contraction import *
 from weft.primitives.conversions import *
 from weft.primitives.convolution import *
+from weft.primitives.convolution_phases import *
 from weft.primitives.convolution_products import *
+from weft.primitives.convolution_windows import *
 from weft.primitives.decompositions import *
 from weft.primitives.depthwise import *
 from weft.primitives.dequantization import *

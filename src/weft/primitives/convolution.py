@@ -16,7 +16,8 @@ from weft.graph.extents import agree, derived, named
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array
 from weft.primitives.batching import move_axis
-from weft.primitives.convolution_products import Geometry, convolved, spread, weights_of
+from weft.primitives.convolution_products import convolved, weights_of
+from weft.primitives.convolution_windows import Geometry, spread
 from weft.primitives.products import Bilinear
 from weft.primitives.untrusted import LARGEST, check_inputs, check_number, check_numbers, require
 

@@ -4,23 +4,19 @@ over the elements of windows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product as combinations
-from math import gcd, prod
-from typing import Any, NamedTuple
+from math import prod
 
 import weft.primitives as p
 from weft import dtypes
-from weft.dtypes import Dtype
-from weft.graph.extents import derived, named, value_of
 from weft.graph.node import Node, Shape, wrap
-from weft.primitives.base import Array, Elementwise, View
+from weft.primitives.base import Array, Elementwise
 from weft.primitives.batching import move_axis
-from weft.primitives.index import AxisTerm
-from weft.primitives.untrusted import check_numbers, require
-from weft.primitives.updates import RegionWrite, Update, Write
+from weft.primitives.convolution_phases import in_phases, used_phases, weights_in_phases
+from weft.primitives.convolution_windows import Geometry, reversed_along, windows, with_padding, with_zeros
 
-__all__ = ["interleaved", "multiply_add", "windows"]
+__all__ = ["multiply_add"]
 
 MOST_TAPS = 256
 """If channels are not summed, at most this many elements of a window are added one after the other."""
@@ -34,73 +30,9 @@ TURNING = 15
 FEW_OUTPUTS, LONG_LINE = 8, 16
 """Lanes go along windows if there are at most this many outputs, and at least this many windows along the last axis."""
 
-LARGE = 1 << 16
-"""From this many elements on, two kernels are worth their launches."""
-
 LONG_SUM, SMALL_RESULT, MOST_PARTS = 1 << 13, 1 << 14, 16
 """Sums of at least this many terms are computed in parts, if there are few such sums, so that threads can share
 them."""
-
-
-def _infer_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> tuple[Shape, Dtype]:
-    first, *spatial, last = x.shape
-    for extent, count, size, step, spacing in zip(spatial, counts, sizes, steps, spacings, strict=True):
-        numbers = [value_of(number) for number in (extent, count, size)]
-        if all(numbers) and (numbers[1] - 1) * step + (numbers[2] - 1) * spacing >= numbers[0]:
-            raise ValueError(f"windows: {count} of {size} elements do not fit into an axis of {extent}")
-    return (first, *counts, *sizes, last), x.dtype
-
-
-def _check_windows(x: Node, *, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> None:
-    require(x.ndim >= 2, "it has less than two axes")
-    for numbers, lowest in ((counts, 0), (sizes, 0), (steps, 1), (spacings, 1)):
-        check_numbers(numbers, x.ndim - 2, lowest)
-
-
-def _transpose_windows(ct: Array, x: Array, **params: Any) -> Array:
-    raise NotImplementedError("[windows] They are made when a graph is planned, behind all transformations.")
-
-
-def _terms_of_windows(source: Shape, counts: Shape, sizes: Shape, steps: Shape, spacings: Shape) -> list[AxisTerm]:
-    rank = len(counts)
-    terms = [
-        AxisTerm(1 + axis, step, inner=1 + rank + axis, inner_step=spacing)
-        for axis, (step, spacing) in enumerate(zip(steps, spacings, strict=True))
-    ]
-    return [AxisTerm(0), *terms, AxisTerm(1 + 2 * rank)]
-
-
-windows: View = View(
-    "windows",
-    ("counts", "sizes", "steps", "spacings"),
-    _infer_windows,
-    _transpose_windows,
-    _transpose_windows,
-    axis_terms=_terms_of_windows,
-    check=_check_windows,
-)
-"""``(N, ..., C)`` as ``(N, counts, sizes, C)``: windows that begin ``steps`` apart, of elements ``spacings`` apart."""
-
-
-class Interleaved(Update):
-    """Parts of an array, each in a strided region. Every element is in exactly one of the parts."""
-
-    name = "interleaved"
-    parameters = ("shape", "starts", "steps")
-    disjoint = True
-
-    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
-        return params["shape"], inputs[0].dtype
-
-    def check(self, *inputs: Node, **params: Any) -> None:
-        require(False, "it is made when a graph is planned")
-
-    def writes(self, node: Node) -> list[Write]:
-        _, starts, steps = node.params
-        return [RegionWrite(position, start, steps) for position, start in enumerate(starts)]
-
-
-interleaved = Interleaved()
 
 multiply_add = Elementwise(
     "multiply_add",
@@ -109,83 +41,6 @@ multiply_add = Elementwise(
     accepts=lambda dtype: dtype.is_floating and dtype.size >= 4,
 )
 """``x * y + total``, rounded once."""
-
-
-@named
-def results_along(extent: int, low: int, high: int, size: int, spacing: int, dilation: int, step: int) -> int:
-    """How many windows fit along an axis."""
-    return max(0, (spread(extent, dilation) + low + high - spread(size, spacing)) // step + 1)
-
-
-@named
-def spread(count: int, spacing: int) -> int:
-    """How long ``count`` elements at distance ``spacing`` are."""
-    return max(0, (count - 1) * spacing + 1)
-
-
-class Geometry(NamedTuple):
-    """The windows, per spatial axis: the distance of their beginnings, how many zeros are put before and after the
-    array (negative: elements taken away), the distance of a window's elements, and that of the array's elements,
-    between which are zeros; and how many groups of channels there are, and whether weights are reversed."""
-
-    strides: Shape
-    low: Shape
-    high: Shape
-    spacings: Shape
-    dilations: Shape
-    groups: int
-    flip: bool
-
-    def results(self, extents: Shape, sizes: Shape) -> Shape:
-        """How many windows of the given sizes fit into the given extents."""
-        numbers = zip(extents, self.low, self.high, sizes, self.spacings, self.dilations, self.strides, strict=True)
-        return tuple([derived(results_along, *axis) for axis in numbers])
-
-
-class _Phase(NamedTuple):
-    """The results along an axis, from ``start`` on and ``apart`` from each other, whose windows have the same elements
-    on elements of the array, and all others on zeros between them: ``taps`` elements, from ``first`` on, ``step``
-    apart. In the array without these zeros they are windows that begin ``stride`` apart, of elements ``spacing`` apart,
-    with ``low`` zeros before the array."""
-
-    start: int
-    apart: int
-    results: int
-    first: int
-    step: int
-    taps: int
-    stride: int
-    spacing: int
-    low: int
-
-
-def _phases(geometry: Geometry, axis: int, results: int, size: int) -> list[_Phase]:
-    """All phases of an axis. A phase may have no results, or no taps."""
-    stride, low, spacing, dilation = (numbers[axis] for numbers in geometry[:2] + geometry[3:5])
-    period = dilation // gcd(stride, dilation)
-    found = []
-    for start in range(period):
-        taps = [tap for tap in range(size) if (start * stride + tap * spacing - low) % dilation == 0]
-        first = taps[0] if taps else 0
-        step = taps[1] - first if len(taps) > 1 else 1
-        apart = step * spacing // dilation if len(taps) > 1 else 1
-        before = (low - start * stride - first * spacing) // dilation
-        count = len(range(start, results, period))
-        found.append(_Phase(start, period, count, first, step, len(taps), period * stride // dilation, apart, before))
-    return found
-
-
-def _undilated(geometry: Geometry, extents: Shape, results: Shape, sizes: Shape) -> Iterator[tuple[Any, ...]]:
-    """The phases of all axes, each with the geometry of its convolution of the array without zeros between elements."""
-    every = [_phases(geometry, axis, *axes) for axis, axes in enumerate(zip(results, sizes, strict=True))]
-    for phases in combinations(*every):
-        strides, spacings, low = (tuple([getattr(x, name) for x in phases]) for name in ("stride", "spacing", "low"))
-        high = [
-            (x.results - 1) * x.stride + spread(x.taps, x.spacing) - extent - x.low
-            for x, extent in zip(phases, extents, strict=True)
-        ]
-        ones = (1,) * len(phases)
-        yield phases, Geometry(strides, low, tuple(high), spacings, ones, geometry.groups, False)
 
 
 def convolved(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
@@ -227,7 +82,7 @@ def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) 
     if are_few:
         padded = _with_positions_beside(x, low, high)
     else:
-        padded = _with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
+        padded = with_zeros(x, (0, *low, 0), (0, *high, 0)) if any(low) or any(high) else x
 
     def part_of(taps: Array, one: Geometry, results: Shape) -> Array:
         inside = one._replace(low=_less(one.low, low), high=_less(one.high, high))
@@ -236,34 +91,6 @@ def _convolved_in_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) 
         return convolved(padded, taps, inside, results)
 
     return in_phases(x, w, geometry, counts, part_of)
-
-
-def used_phases(x: Array, w: Array, geometry: Geometry, counts: Shape) -> list[Geometry]:
-    """The geometries of all phases that have results and taps."""
-    found = []
-    for phases, one in _undilated(geometry, x.node.shape[1:-1], counts, w.node.shape[1:-1]):
-        if all(phase.taps and phase.results for phase in phases):
-            found.append(one)
-    return found
-
-
-def in_phases(
-    x: Array, w: Array, geometry: Geometry, counts: Shape, part_of: Callable[[Array, Geometry, Shape], Array]
-) -> Array:
-    """A convolution of an array with zeros between its elements, made of those of its phases, which ``part_of`` gives
-    for the weights, the geometry and the counts of windows of each."""
-    count, outputs = x.node.shape[0], w.node.shape[0]
-    parts, starts = [], []
-    for phases, without_zeros in _undilated(geometry, x.node.shape[1:-1], counts, w.node.shape[1:-1]):
-        results = tuple([phase.results for phase in phases])
-        if all(phase.taps and phase.results for phase in phases):
-            part = part_of(_taps_of(w, phases), without_zeros, results)
-        else:
-            part = _zeros((count, *results, outputs), x.node.dtype)
-        parts.append(part)
-        starts.append((0, *[phase.start for phase in phases], 0))
-    steps = (1, *[phase.apart for phase in phases], 1)
-    return interleaved(*parts, shape=(count, *counts, outputs), starts=tuple(starts), steps=steps)
 
 
 def _largest(numbers: Sequence[Shape], rank: int) -> Shape:
@@ -279,17 +106,6 @@ def _less(numbers: Shape, others: Shape) -> Shape:
     return tuple([n - m for n, m in zip(numbers, others, strict=True)])
 
 
-def _taps_of(w: Array, phases: Sequence[_Phase]) -> Array:
-    """The weights that a phase uses."""
-    outputs, *_, channels = w.node.shape
-    starts, sizes, steps = (tuple([getattr(x, name) for x in phases]) for name in ("first", "taps", "step"))
-    return p.slice_(w, starts=(0, *starts, 0), sizes=(outputs, *sizes, channels), steps=(1, *steps, 1))
-
-
-def _zeros(shape: Shape, dtype: Dtype) -> Array:
-    return wrap(p.planned_zeros(shape, dtype))
-
-
 def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
     """The cotangents of weights ``(O, sizes, C / groups)``: for each, the sum over windows of ``(N, ..., C)`` of the
     products of the element at its place with the cotangent ``(N, counts, O)``."""
@@ -302,71 +118,6 @@ def weights_of(ct: Array, x: Array, geometry: Geometry, sizes: Shape) -> Array:
     shown = _shown(with_padding(x, geometry), geometry, counts, sizes)
     found = _sums_of_windows if channels == 1 and geometry.groups > 1 else _products_of_windows
     return found(ct, shown, geometry.groups, sizes)
-
-
-def weights_in_phases(
-    ct: Array, x: Array, geometry: Geometry, sizes: Shape, weights: Callable[[Array, Array, Geometry, Shape], Array]
-) -> Array:
-    """As `weights_of`, for an array with zeros between its elements: a weight is used in one phase, or in none.
-    ``weights`` computes the cotangents of those of a phase."""
-    count, *counts, outputs = ct.node.shape
-    channels = x.node.shape[-1] // geometry.groups
-    shape = (outputs, *sizes, channels)
-    found = _zeros(shape, ct.node.dtype)
-    for phases, without_zeros in _undilated(geometry, x.node.shape[1:-1], tuple(counts), sizes):
-        taps, results = (tuple([getattr(x, name) for x in phases]) for name in ("taps", "results"))
-        if all(taps) and all(results):
-            starts, steps = (0, *[phase.start for phase in phases], 0), (1, *[phase.apart for phase in phases], 1)
-            some = p.slice_(ct, starts=starts, sizes=(count, *results, outputs), steps=steps)
-            part = weights(some, x, without_zeros, taps)
-            starts, steps = (0, *[phase.first for phase in phases], 0), (1, *[phase.step for phase in phases], 1)
-            found = p.slice_update(found, part, starts=starts, steps=steps)
-    return found
-
-
-def reversed_along(x: Array, axes: Sequence[int]) -> Array:
-    shape = x.node.shape
-    starts = tuple([max(extent - 1, 0) if axis in axes else 0 for axis, extent in enumerate(shape)])
-    steps = tuple([-1 if axis in axes else 1 for axis in range(len(shape))])
-    return p.slice_(x, starts=starts, sizes=shape, steps=steps)
-
-
-def with_padding(x: Array, geometry: Geometry) -> Array:
-    """The array with zeros between and around its elements, without elements that no window reaches."""
-    for axis, spacing in enumerate(geometry.dilations, 1):
-        x = _dilated(x, axis, spacing)
-    shape = x.node.shape
-    starts = (0, *[max(-n, 0) for n in geometry.low], 0)
-    ends = (0, *[max(-n, 0) for n in geometry.high], 0)
-    sizes = tuple([max(n - start - end, 0) for n, start, end in zip(shape, starts, ends, strict=True)])
-    if sizes != shape:
-        starts = tuple([start if size else 0 for start, size in zip(starts, sizes, strict=True)])
-        x = p.slice_(x, starts=starts, sizes=sizes, steps=(1,) * len(shape))
-    low = (0, *[max(n, 0) for n in geometry.low], 0)
-    high = (0, *[max(n, 0) for n in geometry.high], 0)
-    return _with_zeros(x, low, high) if any(low) or any(high) else x
-
-
-def _with_zeros(x: Array, low: Shape, high: Shape) -> Array:
-    """The array with zeros around it. A large array is copied into zeros, which is faster than comparing the index of
-    each element with the borders."""
-    shape = tuple([before + n + behind for before, n, behind in zip(low, x.node.shape, high, strict=True)])
-    if prod(shape) < LARGE:
-        return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
-    return p.slice_update(_zeros(shape, x.node.dtype), x, starts=low, steps=(1,) * len(shape))
-
-
-def _dilated(x: Array, axis: int, spacing: int) -> Array:
-    """The elements along an axis with zeros between them."""
-    shape = x.node.shape
-    if spacing == 1 or shape[axis] <= 1:
-        return x
-    apart = p.expand(x, axes=(axis + 1,))
-    zeros = tuple([spacing - 1 if number == axis + 1 else 0 for number in range(len(shape) + 1)])
-    separate = _with_zeros(apart, (0,) * len(zeros), zeros)
-    whole = p.reshape(separate, shape=(*shape[:axis], shape[axis] * spacing, *shape[axis + 1 :]))
-    sizes = (*shape[:axis], spread(shape[axis], spacing), *shape[axis + 1 :])
-    return p.slice_(whole, starts=(0,) * len(shape), sizes=sizes, steps=(1,) * len(shape))
 
 
 def _products(shown: Array, w: Array, groups: int, rank: int) -> Array:
@@ -393,7 +144,7 @@ def _with_positions_beside(x: Array, low: Shape, high: Shape) -> Array:
     turned = move_axis(x, rank + 1, rank).node
     stored = wrap(Node(p.stored, (turned,), (), turned.shape, turned.dtype, None))
     if any(low) or any(high):
-        stored = _with_zeros(stored, (0, *low[:-1], 0, low[-1]), (0, *high[:-1], 0, high[-1]))
+        stored = with_zeros(stored, (0, *low[:-1], 0, low[-1]), (0, *high[:-1], 0, high[-1]))
     return move_axis(stored, rank, rank + 1)
 
 

@@ -9,7 +9,7 @@ import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array, Primitive
-from weft.primitives.convolution_products import Geometry, reversed_along
+from weft.primitives.convolution_windows import Geometry, reversed_along
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import require
 

@@ -9,7 +9,8 @@ import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Primitive
-from weft.primitives.convolution_products import Geometry, by_group, reversed_along, weights_from_columns
+from weft.primitives.convolution_products import by_group, weights_from_columns
+from weft.primitives.convolution_windows import Geometry, reversed_along
 from weft.primitives.products import MOST_BATCH_AXES, leading, matrix_transpose
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import require

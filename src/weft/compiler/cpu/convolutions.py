@@ -19,17 +19,9 @@ from weft.compiler.cpu.windows_in_memory import FEWEST_CHANNELS, MOST_AXES, Wind
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
 from weft.primitives.convolution import rounded, widened
-from weft.primitives.convolution_products import (
-    Geometry,
-    goes_over_columns,
-    has_few_outputs,
-    in_phases,
-    parts_of,
-    reversed_along,
-    used_phases,
-    weights_in_phases,
-    weights_of,
-)
+from weft.primitives.convolution_phases import in_phases, used_phases, weights_in_phases
+from weft.primitives.convolution_products import goes_over_columns, has_few_outputs, parts_of, weights_of
+from weft.primitives.convolution_windows import Geometry, reversed_along
 from weft.primitives.products import leading
 from weft.primitives.replacing import replaces
 from weft.primitives.routine import Factors, RoutineCall, RoutineStep

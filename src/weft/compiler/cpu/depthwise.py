@@ -26,7 +26,7 @@ from weft.compiler.cpu.product_tiles import block_of
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.convolution import rounded, widened
-from weft.primitives.convolution_products import Geometry
+from weft.primitives.convolution_windows import Geometry
 from weft.primitives.depthwise import depthwise_of, depthwise_weights_of
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 

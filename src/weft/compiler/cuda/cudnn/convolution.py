@@ -18,7 +18,7 @@ from weft.compiler.cuda.cudnn.operations import CudnnOperation
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array
-from weft.primitives.convolution_products import Geometry, reversed_along, spread, with_padding
+from weft.primitives.convolution_windows import Geometry, reversed_along, spread, with_padding
 from weft.primitives.replacing import replaces
 from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
 from weft.runtime.cuda.cudnn.plans import ALWAYS_AVOIDED, CudnnWork, Note
