@@ -39,7 +39,7 @@ def found(entries: Sequence[Entry], outputs: Sequence[int], target: Target) -> U
 def keep(entries: Sequence[Entry], outputs: Sequence[int], target: Target, parts: Unsealed) -> None:
     """Write a plan to disk, if it can be cached."""
     disk, key = key_of(entries, outputs, target)
-    if disk is None or key is None or not loading.files_as_said():
+    if disk is None or key is None or not loading.files_unchanged():
         return
     content = plan_data.to_bytes(parts, target)
     if content is not None:

@@ -150,9 +150,9 @@ def facts_of_plans() -> bytes:
     return digest.digest()
 
 
-def files_as_said() -> bool:
+def files_unchanged() -> bool:
     """Whether the files are still those from which the keys of plans were made."""
-    return _imported_as_said(len(sys.modules))
+    return _files_unchanged(len(sys.modules))
 
 
 def ptx(source: str, generate: Callable[[], str], architecture: str, lasting: bool = True, title: str = "") -> str:
@@ -207,7 +207,7 @@ class _Module(NamedTuple):
 
     def written(self, made: Image | bytes) -> bytes | None:
         """The content of a file; None if the module must not be cached."""
-        return _to_bytes(made) if _made_as_said() else None
+        return _to_bytes(made) if _keys_hold() else None
 
     def begin(self) -> None:
         """Ask LLVM for the processor, before several threads use it."""
@@ -240,7 +240,7 @@ class _PtxModule(NamedTuple):
         return stored.decode()
 
     def written(self, made: str) -> bytes | None:
-        return made.encode() if _imported_as_said(len(sys.modules)) else None
+        return made.encode() if _files_unchanged(len(sys.modules)) else None
 
     def begin(self) -> None:
         _nvptx().begin()
@@ -352,16 +352,16 @@ def _nvptx() -> ModuleType:
     return without_interrupts(imported)
 
 
-def _made_as_said() -> bool:
+def _keys_hold() -> bool:
     """Whether the processor and the files are those from which keys were made."""
     if host.generator().host() != host.current():
         host.forget()
         return False
-    return _imported_as_said(len(sys.modules))
+    return _files_unchanged(len(sys.modules))
 
 
 @cache
-def _imported_as_said(modules: int) -> bool:
+def _files_unchanged(modules: int) -> bool:
     """Whether the files are those from which keys were made. The result is cached by the number of imported
     ``modules``: files that change while nothing is imported do not change the code that runs."""
     return _states(_all_files) == _all_sources
