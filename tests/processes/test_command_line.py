@@ -107,7 +107,7 @@ def test_the_comparison_tells_both_ways_and_their_ratio():
     assert row.slow > 0
     assert row.fast > 0
     lines = comparison.table([comparison.TimedWork("work", "eager", 0.2, "compiled", 0.05), row]).splitlines()
-    assert lines[0].split() == ["work", "eager", "200", "ms", "compiled", "50", "ms", "4.0", "times", "faster"]
+    assert lines[0].split() == ["work", "eager", "200", "ms", "compiled", "50.0", "ms", "4.0", "times", "faster"]
 
 
 @pytest.mark.slow

@@ -12,15 +12,14 @@ import numpy as np
 from tqdm import tqdm
 
 import weft.core as mx
-
-from . import comparison, digits, picture
+from weft.demo import comparison, digits, picture
 
 BATCH = 64
 WANTED_ACCURACY = 0.97
 
 
 def train(trainer: digits.Trainer, learned: digits.DigitImages, epochs: int, seed: int) -> list[float]:
-    """Runs the compiled step over all batches of all epochs; gives the loss of each step."""
+    """The loss of each step, after the compiled one has run over all batches of all epochs."""
     random = np.random.default_rng(seed)
     losses: list[float] = []
     steps = epochs * (len(learned) // BATCH)
@@ -50,7 +49,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo; returns 0 if the model classifies at least 97 % of the held-out digits correctly."""
+    """Run the demo. The result is 0 if the model classifies at least 97 % of the held-out digits correctly."""
     options = parse(arguments)
     learned, held_out = digits.load()
     print(f"{len(learned)} handwritten digits to learn from, {len(held_out)} held out")

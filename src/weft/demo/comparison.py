@@ -1,4 +1,4 @@
-"""How much time `compile` and `vmap` save, measured on the machine that runs the demo."""
+"""How much time ``compile`` and ``vmap`` save, measured on the machine that runs the demo."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from statistics import median
 import numpy as np
 
 import weft.core as mx
-
-from .digits import DigitImages, Trainer
+from weft.demo.digits import DigitImages, Trainer
+from weft.inspection.text import duration_text
 
 GELU_SHAPE = (32, 1000, 1024)
 ROWS, COLUMNS = 4096, 100
@@ -31,7 +31,7 @@ class TimedWork:
 
 
 def seconds(work: Callable[[], object], budget: float, at_least: int = 3) -> float:
-    """Median time of one call, after a first call that is not counted, in about `budget` seconds."""
+    """The median time of a call, of those that fit into ``budget`` seconds; a first call is not counted."""
     work()
     times: list[float] = []
     gc.disable()
@@ -44,7 +44,7 @@ def seconds(work: Callable[[], object], budget: float, at_least: int = 3) -> flo
 
 
 def gelu(x: mx.array) -> mx.array:
-    """`x * (1 + erf(x / sqrt 2)) / 2`."""
+    """``x * (1 + erf(x / sqrt 2)) / 2``."""
     activated: mx.array = x * (1 + mx.erf(x / math.sqrt(2))) / 2
     return activated
 
@@ -68,7 +68,7 @@ def compare_gelu(shape: tuple[int, ...]) -> TimedWork:
 
 
 def compare_vmap(rows: int, columns: int) -> TimedWork:
-    """Adding the rows of one matrix to the columns of another, in a loop against `vmap`."""
+    """Adding the rows of one matrix to the columns of another, in a loop against ``vmap``."""
     x = mx.random.normal((rows, columns))
     y = mx.random.normal((columns, rows))
     mx.eval(x, y)
@@ -86,23 +86,11 @@ def compare_vmap(rows: int, columns: int) -> TimedWork:
     )
 
 
-def show_seconds(duration: float) -> str:
-    """A duration with a suitable unit.
-
-    >>> show_seconds(0.0123), show_seconds(4.5e-5)
-    ('12.3 ms', '45 us')
-    """
-    for scale, unit in ((1.0, "s"), (1e3, "ms")):
-        if duration * scale >= 1:
-            return f"{duration * scale:.3g} {unit}"
-    return f"{duration * 1e6:.3g} us"
-
-
 def table(rows: list[TimedWork]) -> str:
     """The rows as text: the slower way, the faster way and their ratio."""
     width = max(len(row.work) for row in rows)
     return "\n".join(
-        f"  {row.work:<{width}}  {row.slow_way:>5} {show_seconds(row.slow):>8}"
-        f"  {row.fast_way:>8} {show_seconds(row.fast):>8}  {row.slow / row.fast:6.1f} times faster"
+        f"  {row.work:<{width}}  {row.slow_way:>5} {duration_text(row.slow):>8}"
+        f"  {row.fast_way:>8} {duration_text(row.fast):>8}  {row.slow / row.fast:6.1f} times faster"
         for row in rows
     )

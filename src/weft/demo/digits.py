@@ -32,7 +32,7 @@ class DigitImages:
         return len(self.labels)
 
     def batches(self, size: int, random: np.random.Generator) -> Iterator[tuple[mx.array, mx.array]]:
-        """Shuffled batches of exactly `size` images; the remaining images are not used in this epoch."""
+        """Shuffled batches of exactly ``size`` images; the remaining images are not used in this epoch."""
         order = random.permutation(len(self))
         for start in range(0, len(self) - size + 1, size):
             chosen = order[start : start + size]
@@ -41,7 +41,7 @@ class DigitImages:
 
 def load() -> tuple[DigitImages, DigitImages]:
     """The 1,797 digits of scikit-learn, split into 1,437 to learn from and 360 to be tested on."""
-    from sklearn.datasets import load_digits  # takes a second, which `--help` should not wait for
+    from sklearn.datasets import load_digits  # takes a second, which --help should not wait for
 
     bunch = load_digits()
     images = (bunch.data / 16).astype(np.float32)
@@ -55,8 +55,8 @@ class Classifier(nn.Module):
     """Two hidden layers with dropout; gives one score per digit.
 
     Args:
-        hidden: Number of units in each hidden layer.
-        dropout: Probability that a hidden unit is zero during training.
+        hidden: how many units each hidden layer has.
+        dropout: the probability that a hidden unit is zero during training.
     """
 
     def __init__(self, hidden: int = 256, dropout: float = 0.2) -> None:
@@ -65,7 +65,7 @@ class Classifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def __call__(self, images: mx.array) -> mx.array:
-        """Scores of shape `(batch, 10)` for images of shape `(batch, 64)`."""
+        """Scores of shape ``(batch, 10)`` for images of shape ``(batch, 64)``."""
         hidden = images
         for layer in self.layers[:-1]:
             hidden = self.dropout(nn.relu(layer(hidden)))
@@ -76,8 +76,9 @@ class Classifier(nn.Module):
 class Trainer:
     """A model with its optimizer, and a training step, compiled and not.
 
-    The step changes the arrays in `state`: parameters, the optimizer's moments, and the state of the random generator
-    that dropout uses. For a step with side effects it is enough to name that state as inputs and outputs of `compile`.
+    The step changes the arrays in ``state``: parameters, the optimizer's moments, and the state of the random generator
+    that dropout uses. For a step with side effects it is enough to name that state as inputs and outputs of
+    ``compile``.
     """
 
     model: Classifier
@@ -86,14 +87,14 @@ class Trainer:
     compiled: Step
 
     def run(self, step: Step, images: mx.array, labels: mx.array) -> mx.array:
-        """Evaluates one step and everything that it changes; returns the mean loss of the batch."""
+        """The mean loss of a batch, after a step and everything that it changes are evaluated."""
         loss = step(images, labels)
         mx.eval(loss, self.state)
         return loss
 
 
 def make_trainer(learning_rate: float = 1e-3) -> Trainer:
-    """A fresh classifier with Adam; its parameters come from `mx.random`."""
+    """A fresh classifier with Adam; its parameters come from ``mx.random``."""
     model = Classifier()
     optimizer = optim.Adam(learning_rate=learning_rate)
     optimizer.init(model.trainable_parameters())
@@ -115,7 +116,7 @@ def make_trainer(learning_rate: float = 1e-3) -> Trainer:
 
 
 def predict(model: Classifier, images: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-    """The most likely digit for each row of `images`, with dropout off."""
+    """The most likely digit for each row of ``images``, with dropout off."""
     model.eval()
     digits = np.array(mx.argmax(model(mx.array(images)), axis=1)).astype(np.int64)
     model.train()

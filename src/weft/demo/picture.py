@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .digits import DigitImages
+from weft.demo.digits import DigitImages
 
 SUFFIXES = (".png", ".svg", ".pdf")
 GRID_ROWS, GRID_COLUMNS = 4, 8
@@ -15,7 +15,7 @@ SMOOTHING = 20  # steps
 
 
 def smooth(losses: list[float]) -> npt.NDArray[np.float64]:
-    """Running means over `SMOOTHING` steps."""
+    """Running means over ``SMOOTHING`` steps."""
     window = min(SMOOTHING, len(losses))
     return np.convolve(losses, np.ones(window) / window, mode="valid")
 
@@ -26,7 +26,7 @@ def to_show(held_out: DigitImages, predictions: npt.NDArray[np.int64]) -> npt.ND
 
 
 def save(path: Path, losses: list[float], held_out: DigitImages, predictions: npt.NDArray[np.int64]) -> None:
-    """Draws the picture without a display and writes it to `path`, in the format of its suffix."""
+    """Draw the picture without a display, and write it to ``path`` in the format of its suffix."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # takes half a second
     from matplotlib.figure import Figure
 
