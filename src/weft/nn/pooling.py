@@ -34,7 +34,7 @@ class _Pool(Module):
         """The padded input as a view of all windows, and the axes of the view along which a window lies."""
         if x.ndim != self._rank + 2:
             axes = CHANNELS_LAST[self._rank]
-            raise ValueError(f"[{self!r}] the input has to have the axes {axes}, got shape {x.shape}.")
+            raise ValueError(f"[{self!r}] the input must have the axes {axes}; got shape {x.shape}.")
         if any(self._padding):
             x = mx.pad(x, [(0, 0), *[(n, n) for n in self._padding], (0, 0)], constant_values=filling)
         extents = zip(x.shape[1:-1], self._kernel_size, self._stride, strict=True)
@@ -126,7 +126,7 @@ class MaxPool2d(_MaxPool, rank=2):
         self,
         kernel_size: int | tuple[int, int],
         stride: int | tuple[int, int] | None = None,
-        padding: int | tuple[int, int] | None = 0,
+        padding: int | tuple[int, int] = 0,
     ) -> None:
         super().__init__(kernel_size, stride, padding)
 
@@ -150,7 +150,7 @@ class MaxPool3d(_MaxPool, rank=3):
         self,
         kernel_size: int | tuple[int, int, int],
         stride: int | tuple[int, int, int] | None = None,
-        padding: int | tuple[int, int, int] | None = 0,
+        padding: int | tuple[int, int, int] = 0,
     ) -> None:
         super().__init__(kernel_size, stride, padding)
 
@@ -195,7 +195,7 @@ class AvgPool2d(_AvgPool, rank=2):
         self,
         kernel_size: int | tuple[int, int],
         stride: int | tuple[int, int] | None = None,
-        padding: int | tuple[int, int] | None = 0,
+        padding: int | tuple[int, int] = 0,
     ) -> None:
         super().__init__(kernel_size, stride, padding)
 
@@ -219,6 +219,6 @@ class AvgPool3d(_AvgPool, rank=3):
         self,
         kernel_size: int | tuple[int, int, int],
         stride: int | tuple[int, int, int] | None = None,
-        padding: int | tuple[int, int, int] | None = 0,
+        padding: int | tuple[int, int, int] = 0,
     ) -> None:
         super().__init__(kernel_size, stride, padding)

@@ -60,7 +60,7 @@ class Upsample(Module):
             self.scale_factor = _scale(scale_factor)
         if antialias and (align_corners or mode == "nearest"):
             other = "align_corners" if align_corners else 'mode="nearest"'
-            raise ValueError(f"[Upsample] antialias goes neither with align_corners nor with nearest, got {other}.")
+            raise ValueError(f"[Upsample] antialias goes neither with align_corners nor with nearest; got {other}.")
         self.align_corners = align_corners
         self.antialias = antialias
 
@@ -74,8 +74,8 @@ class Upsample(Module):
         scales = self.scale_factor if isinstance(self.scale_factor, tuple) else (self.scale_factor,) * rank
         if rank < 1 or len(scales) != rank:
             raise ValueError(
-                f"[{self!r}] the input has to have axes between the first and the last, one for each factor if there "
-                f"are several, got shape {x.shape}."
+                f"[{self!r}] the input must have axes between the first and the last, one for each factor if there "
+                f"are several; got shape {x.shape}."
             )
         for axis, scale in enumerate(scales, 1):
             size = int(x.shape[axis] * scale)
@@ -92,10 +92,13 @@ class Upsample(Module):
         if extent == 0:
             return x.astype(mx.result_type(x.dtype, mx.float32))
         positions = _positions(extent, size, scale, self.align_corners)
-        cubic, reach = self.mode == "cubic", 2 if self.mode == "cubic" else 1
+        kernel: Kernel
+        if self.mode == "cubic":
+            kernel, reach = partial(_cubic, a=-0.5 if self.antialias else -0.75), 2
+        else:
+            kernel, reach = _triangle, 1
         if not self.antialias:
-            return _weighted(x, axis, _around(positions, partial(_cubic, a=-0.75) if cubic else _triangle, reach))
-        kernel: Kernel = partial(_cubic, a=-0.5) if cubic else _triangle
+            return _weighted(x, axis, _around(positions, kernel, reach))
         stretch = max(1 / scale, 1.0)
         return _weighted(x, axis, _nearer(positions, extent, lambda d: kernel(d / stretch), reach * stretch))
 
@@ -103,7 +106,7 @@ class Upsample(Module):
 def _scale(value: Any) -> float:
     scale = float(positive_number_of("Upsample", "scale_factor", value))
     if math.isinf(scale):
-        raise ValueError("[Upsample] scale_factor has to be finite, got inf.")
+        raise ValueError("[Upsample] scale_factor must be finite; got inf.")
     return scale
 
 

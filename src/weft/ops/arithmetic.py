@@ -72,9 +72,6 @@ def add(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     Args:
         a, b: arrays or numbers whose shapes broadcast, else ``ValueError``; dtypes are promoted.
 
-    Raises:
-        ValueError: the shapes cannot be broadcast.
-
     >>> mx.add(mx.array([1, 2]), 0.5)
     array([1.5, 2.5], dtype=float32)
     """
