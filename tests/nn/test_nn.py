@@ -138,7 +138,7 @@ def test_the_summary_counts_what_is_inside():
     model.layers[0].freeze(keys="bias")
     assert (nn.summary(model).trainable, nn.summary(model).bytes) == (23, 52)
     assert str(nn.summary(model)).endswith("26 parameters, 3 of them frozen: 52 B")
-    with pytest.raises(TypeError, match=r"\[summary\] takes a Module, got list"):
+    with pytest.raises(TypeError, match=r"\[summary\] takes a Module; got list"):
         nn.summary([model])  # type: ignore[arg-type]
 
 
@@ -301,8 +301,8 @@ def test_unknown_formats_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"weight": mx.ones((2, 3))}, r"`weight` has shape \(3, 2\) in the model, got \(2, 3\)"),
-        ({"bias": 1.0}, "`bias` has to be an array, got float"),
+        ({"weight": mx.ones((2, 3))}, r"`weight` has shape \(3, 2\) in the model; got \(2, 3\)"),
+        ({"bias": 1.0}, "`bias` must be an array; got float"),
         ({"extra": mx.ones((1,))}, "Parameters not in model: extra; strict=False skips them"),
         ({"bias": None}, "Missing parameters: bias; strict=False"),
     ],
@@ -331,7 +331,7 @@ def test_an_empty_tree_updates_nothing(nothing):
     assert model.update_modules(nothing) is model
     assert nn.ReLU().update(nothing).parameters() == {}
     assert {name: value is before[name] for name, value in tree_flatten(model)} == dict.fromkeys(before, True)
-    with pytest.raises(ValueError, match=r"\[update\] takes a dict of parameters, got list"):
+    with pytest.raises(ValueError, match=r"\[update\] takes a dict of parameters; got list"):
         model.update([mx.zeros(2)])
-    with pytest.raises(ValueError, match=r"\[update_modules\] takes a dict of modules, got list"):
+    with pytest.raises(ValueError, match=r"\[update_modules\] takes a dict of modules; got list"):
         model.update_modules([nn.ReLU()])

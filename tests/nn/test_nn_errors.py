@@ -24,14 +24,14 @@ def linear() -> Any:
 
 
 CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "text as a size": (lambda: UNTYPED.Linear("2", 3), TypeError, r"\[Linear\] input_dims has to be an int, got '2'"),
+    "text as a size": (lambda: UNTYPED.Linear("2", 3), TypeError, r"\[Linear\] input_dims must be an int; got '2'"),
     "a float as a size": (lambda: UNTYPED.Linear(2, 3.0), TypeError, r"\[Linear\] output_dims .* float"),
     "a negative size": (
         lambda: UNTYPED.Embedding(-1, 3),
         ValueError,
-        r"\[Embedding\] num_embeddings .* at least 0, got -1",
+        r"\[Embedding\] num_embeddings .* at least 0; got -1",
     ),
-    "a size of zero": (lambda: UNTYPED.Embedding(3, 0), ValueError, r"\[Embedding\] dims has to be at least 1, got 0"),
+    "a size of zero": (lambda: UNTYPED.Embedding(3, 0), ValueError, r"\[Embedding\] dims must be at least 1; got 0"),
     "NumPy floats as a size": (lambda: UNTYPED.Linear(2, np.ones(2)), TypeError, r"\[Linear\] output_dims .* ndarray"),
     "a list of approximations": (lambda: UNTYPED.GELU(["fast"]), ValueError, r"\[GELU\] approx .* got \['fast'\]"),
     "text for a norm": (lambda: UNTYPED.LayerNorm("a"), TypeError, r"\[LayerNorm\] dims .* 'a'"),
@@ -45,7 +45,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "numbers that are no rows": (
         lambda: UNTYPED.Embedding(3, 2)(mx.array([1.0])),
         ValueError,
-        r"\[Embedding\(3, 2\)\] .* integers.* float32; .*astype\(mx\.int32\)",
+        r"\[Embedding\(3, 2\)\] .* integers.* float32: .*astype\(mx\.int32\)",
     ),
     "nothing to normalise": (lambda: UNTYPED.LayerNorm(2)(None), TypeError, r"\[LayerNorm\(2, .*NoneType"),
     "text to normalise": (lambda: UNTYPED.RMSNorm(2)("ab"), TypeError, r"\[RMSNorm\(2, .* str"),
@@ -59,12 +59,12 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no function to differentiate": (
         lambda: UNTYPED.value_and_grad(linear(), None),
         TypeError,
-        r"\[value_and_grad\] .* function, got NoneType",
+        r"\[value_and_grad\] .* function; got NoneType",
     ),
     "arguments exchanged": (
         lambda: UNTYPED.value_and_grad(linear, linear()),
         TypeError,
-        r"\[value_and_grad\] .* Module, got function",
+        r"\[value_and_grad\] .* Module; got function",
     ),
     "no weights": (lambda: linear().load_weights(None), TypeError, r"\[load_weights\] .* NoneType"),
     "a number as weights": (lambda: linear().load_weights(3), TypeError, r"\[load_weights\] .* int"),
@@ -73,22 +73,22 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "numbers as paths": (
         lambda: linear().load_weights([(1, mx.ones((3,)))], strict=False),
         TypeError,
-        r"\[load_weights\] paths are strings, got 1",
+        r"\[load_weights\] paths are strings; got 1",
     ),
     "a number as a weight": (
         lambda: linear().load_weights([("x", 3)], strict=False),
         ValueError,
-        r"\[load_weights\] `x` has to be an array, got int",
+        r"\[load_weights\] `x` must be an array; got int",
     ),
     "NumPy as a weight": (
         lambda: linear().load_weights([("bias", np.ones(3))], strict=False),
         ValueError,
-        r"`bias` has to be an array, got ndarray; .*mx\.array",
+        r"`bias` must be an array; got ndarray: .*mx\.array",
     ),
     "a tree as weights": (
         lambda: UNTYPED.Sequential(linear()).load_weights({"layers": [linear().parameters()]}),
         ValueError,
-        r"`layers` has to be an array, got list; .*tree_flatten",
+        r"`layers` must be an array; got list: .*tree_flatten",
     ),
     "no file": (lambda: linear().save_weights(None), TypeError, r"\[save_weights\] file .* NoneType"),
     "a number to freeze": (lambda: linear().freeze(keys=3), TypeError, r"\[freeze\] keys .* 3"),

@@ -113,7 +113,7 @@ def test_losses_of_halves_stay_halves_and_those_of_integers_are_floats():
         ("cross_entropy", (LOGITS, CLASSES), {"axis": 2}, r"axis 2 is out of range .*\(2, 3\)"),
         ("cross_entropy", (LOGITS, np.array([0, 1, 2])), {}, r"\(3,\) do not match logits of shape \(2, 3\)"),
         ("cross_entropy", (LOGITS, PROBABILITIES.T), {}, r"\(3, 2\) do not match logits of shape \(2, 3\)"),
-        ("cross_entropy", (LOGITS, CLASSES.astype(np.float32)), {}, "have to be integers, got .*float32"),
+        ("cross_entropy", (LOGITS, CLASSES.astype(np.float32)), {}, "must be integers; got .*float32"),
         ("cross_entropy", (LOGITS, CLASSES, np.ones(3)), {}, r"weights of shape \(3,\) do not match losses"),
         ("binary_cross_entropy", (LOGITS, BINARY[0]), {}, r"\(3,\) do not match inputs of shape \(2, 3\)"),
         ("binary_cross_entropy", (LOGITS, BINARY, WEIGHTS), {}, r"weights of shape \(2,\)"),
@@ -190,7 +190,7 @@ def test_frozen_entries_of_lists_do_not_disturb():
 
 
 def test_value_and_grad_wants_a_module():
-    with pytest.raises(TypeError, match="has to be a Module, got int"):
+    with pytest.raises(TypeError, match="must be a Module; got int"):
         nn.value_and_grad(3, lambda: mx.array(0.0))  # type: ignore[arg-type]  # on purpose
 
 

@@ -99,13 +99,13 @@ def test_sgd_by_hand():
         (lambda: optim.Adam(0.1, betas=(1.0, 0.9)), r"\[Adam\] betas .* got \(1\.0, 0\.9\)"),
         (lambda: optim.Adam(0.1, betas=(0.9,)), "two numbers"),
         (lambda: optim.AdamW(0.1, betas=(0.9, -0.1)), r"\[AdamW\] betas"),
-        (lambda: optim.Adam(0.1, eps=-1), "eps has to be at least 0, got -1"),
+        (lambda: optim.Adam(0.1, eps=-1), "eps must be at least 0; got -1"),
         (lambda: optim.Adam(math.nan), r"\[Adam\] learning_rate .* got nan"),
-        (lambda: optim.SGD(mx.ones((2,))), r"\[SGD\] learning_rate has to be one number, .* \(2,\)"),
-        (lambda: optim.SGD(lambda step: mx.ones((2,))), r"\[SGD\] learning_rate has to be one number"),
-        (lambda: optim.SGD(0.1, momentum=-0.5), r"\[SGD\] momentum has to be at least 0, got -0\.5"),
-        (lambda: optim.AdamW(0.1, weight_decay=-1), r"\[AdamW\] weight_decay has to be at least 0"),
-        (lambda: optim.clip_grad_norm({}, -1.0), r"\[clip_grad_norm\] max_norm has to be at least 0, got -1"),
+        (lambda: optim.SGD(mx.ones((2,))), r"\[SGD\] learning_rate must be one number; .* \(2,\)"),
+        (lambda: optim.SGD(lambda step: mx.ones((2,))), r"\[SGD\] learning_rate must be one number"),
+        (lambda: optim.SGD(0.1, momentum=-0.5), r"\[SGD\] momentum must be at least 0; got -0\.5"),
+        (lambda: optim.AdamW(0.1, weight_decay=-1), r"\[AdamW\] weight_decay must be at least 0"),
+        (lambda: optim.clip_grad_norm({}, -1.0), r"\[clip_grad_norm\] max_norm must be at least 0; got -1"),
     ],
 )
 def test_settings_out_of_range(make, message):
@@ -116,35 +116,35 @@ def test_settings_out_of_range(make, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: UNTYPED.SGD("0.1"), r"\[SGD\] learning_rate has to be a number, got '0\.1' of type str"),
+        (lambda: UNTYPED.SGD("0.1"), r"\[SGD\] learning_rate must be a number; got '0\.1' of type str"),
         (lambda: UNTYPED.SGD(None), r"\[SGD\] learning_rate .* NoneType"),
         (lambda: UNTYPED.SGD(0.1j), r"\[SGD\] learning_rate .* complex"),
         (lambda: UNTYPED.AdamW([0.1, 0.2]), r"\[AdamW\] learning_rate .* list"),
         (lambda: UNTYPED.SGD(lambda step: None), r"\[SGD\] learning_rate .* got None"),
         (lambda: setattr(UNTYPED.SGD(0.1), "learning_rate", "0.1"), r"\[SGD\] learning_rate"),
-        (lambda: UNTYPED.SGD(0.1, momentum="0.9"), r"\[SGD\] momentum has to be a number, got '0\.9'"),
+        (lambda: UNTYPED.SGD(0.1, momentum="0.9"), r"\[SGD\] momentum must be a number; got '0\.9'"),
         (lambda: UNTYPED.SGD(0.1, weight_decay=None), r"\[SGD\] weight_decay"),
         (lambda: UNTYPED.SGD(0.1, dampening="x"), r"\[SGD\] dampening"),
-        (lambda: UNTYPED.Adam(0.1, betas=0.9), r"\[Adam\] betas have to be two numbers, got 0\.9"),
+        (lambda: UNTYPED.Adam(0.1, betas=0.9), r"\[Adam\] betas must be two numbers; got 0\.9"),
         (lambda: UNTYPED.Adam(0.1, betas=("a", "b")), r"\[Adam\] each of betas .* 'a'"),
         (lambda: UNTYPED.Adam(0.1, eps="x"), r"\[Adam\] eps"),
         (lambda: UNTYPED.AdamW(0.1, weight_decay="x"), r"\[AdamW\] weight_decay"),
-        (lambda: UNTYPED.Optimizer({"rate": 0.1}), r"\[Optimizer\] the schedule of rate has to be a function"),
+        (lambda: UNTYPED.Optimizer({"rate": 0.1}), r"\[Optimizer\] the schedule of rate must be a function"),
         (lambda: UNTYPED.exponential_decay("a", 0.5), r"\[exponential_decay\] init"),
         (lambda: UNTYPED.step_decay(0.1, None, 4), r"\[step_decay\] decay_rate"),
-        (lambda: UNTYPED.cosine_decay(0.1, "10"), r"\[cosine_decay\] decay_steps has to be a number, got '10'"),
+        (lambda: UNTYPED.cosine_decay(0.1, "10"), r"\[cosine_decay\] decay_steps must be a number; got '10'"),
         (lambda: UNTYPED.linear_schedule(0.1, [1], 3), r"\[linear_schedule\] end"),
-        (lambda: UNTYPED.join_schedules([0.1], []), r"\[join_schedules\] schedules have to be functions .* 0\.1"),
+        (lambda: UNTYPED.join_schedules([0.1], []), r"\[join_schedules\] schedules must be functions .* 0\.1"),
         (
             lambda: UNTYPED.join_schedules(UNTYPED.cosine_decay(1.0, 5), []),
-            r"\[join_schedules\] schedules has to be a list",
+            r"\[join_schedules\] schedules must be a list",
         ),
         (
             lambda: UNTYPED.join_schedules([UNTYPED.cosine_decay(1.0, 5)] * 2, ["3"]),
             r"\[join_schedules\] .*boundaries .*'3'",
         ),
         (lambda: UNTYPED.clip_grad_norm({"a": mx.ones(2)}, "1"), r"\[clip_grad_norm\] max_norm"),
-        (lambda: UNTYPED.clip_grad_norm({"a": 1.0}, 1.0), r"\[clip_grad_norm\] gradients have to be arrays, .* float"),
+        (lambda: UNTYPED.clip_grad_norm({"a": 1.0}, 1.0), r"\[clip_grad_norm\] gradients must be arrays; .* float"),
     ],
 )
 def test_settings_of_the_wrong_type(make, message):
@@ -253,7 +253,7 @@ def test_update_changes_the_model_and_only_where_there_are_gradients():
         ({"layers": [{"absent": mx.ones((1,))}]}, r"`layers\.0\.absent` has a gradient"),
         ({"layers": [{}, {}, mx.ones((1,))]}, r"`layers\.2` has a gradient"),
         ({"weight": mx.ones((3,))}, r"gradient of `weight` has shape \(3,\), the parameter \(1, 2\)"),
-        ([mx.ones((1,))], "a dict of gradients, got list"),
+        ([mx.ones((1,))], "a dict of gradients; got list"),
     ],
 )
 def test_gradients_that_do_not_fit_change_nothing(given, message):
@@ -269,7 +269,7 @@ def test_gradients_that_do_not_fit_change_nothing(given, message):
 @pytest.mark.parametrize(
     ("gradient", "parameter", "message"),
     [
-        (1.0, mx.ones((2,)), r"\[Adam\] the gradient of `layers\.0` has to be an array, .* float; .*mx\.array"),
+        (1.0, mx.ones((2,)), r"\[Adam\] the gradient of `layers\.0` must be an array; .* float: .*mx\.array"),
         (None, mx.ones((2,)), "gradient of .* NoneType"),
         (np.ones(2, np.float32), mx.ones((2,)), "gradient of .* ndarray"),
         (mx.ones((2,)), np.ones(2, np.float32), r"\[Adam\] the parameter of `layers\.0` .* ndarray"),
@@ -289,7 +289,7 @@ def test_trees_of_the_wrong_kind():
     for parameters in (None, mx.ones((2,)), [mx.ones((2,))]):
         with pytest.raises(ValueError, match=rf"\[SGD\] init takes a dict .* {type(parameters).__name__}"):
             optimizer.init(parameters)
-    with pytest.raises(TypeError, match=r"\[SGD\] parameters have to be arrays, .* int"):
+    with pytest.raises(TypeError, match=r"\[SGD\] parameters must be arrays; .* int"):
         optimizer.init({"a": 3})
     with pytest.raises(TypeError, match=r"\[SGD\] update takes the model first"):
         optimizer.update({"bias": mx.ones((1,))}, nn.Linear(1, 1))
@@ -336,7 +336,7 @@ def test_state_can_be_saved_and_restored():
         ({}, ValueError, r"\[SGD\] state needs an array 'step': .* keys \[\]\. To start again, make a new optimizer"),
         ({"step": mx.array(0)}, ValueError, r"'learning_rate': .* keys \['step'\]"),
         ({"step": 0, "learning_rate": 0.1}, ValueError, "needs an array 'step'"),
-        (None, TypeError, r"\[SGD\] state has to be a dict, .* NoneType"),
+        (None, TypeError, r"\[SGD\] state must be a dict; .* NoneType"),
     ],
 )
 def test_a_state_that_is_none(state, kind, message):

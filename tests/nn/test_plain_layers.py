@@ -24,9 +24,9 @@ def test_linear():
     bound = 1 / math.sqrt(100)
     weight = np.array(nn.Linear(100, 200).weight)
     assert bound * 0.99 < np.abs(weight).max() <= bound
-    with pytest.raises(ValueError, match=r"Linear\(input_dims=2.*last size of the input has to be 2.*\(4, 5\)"):
+    with pytest.raises(ValueError, match=r"Linear\(input_dims=2.*last size of the input must be 2.*\(4, 5\)"):
         layer(mx.ones((4, 5)))
-    with pytest.raises(ValueError, match=r"\[Linear\] input_dims has to be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"\[Linear\] input_dims must be at least 1; got 0"):
         nn.Linear(0, 3)
 
 
@@ -73,7 +73,7 @@ def test_normalised_integers_are_float32(mlx_package, layer):
 
 def test_normalisation_checks_the_size():
     for norm in (nn.LayerNorm(3), nn.RMSNorm(3)):
-        with pytest.raises(ValueError, match=r"Norm\(3.*last size of the input has to be 3, got shape \(2, 4\)"):
+        with pytest.raises(ValueError, match=r"Norm\(3.*last size of the input must be 3; got shape \(2, 4\)"):
             norm(mx.ones((2, 4)))
     assert nn.LayerNorm(3, affine=False).parameters() == {}
     assert set(nn.LayerNorm(3, bias=False).parameters()) == {"weight"}
@@ -148,7 +148,7 @@ def test_activation_settings():
     assert mx.array_equal(nn.GELU("tanh")(x), nn.gelu_approx(x))
     assert mx.array_equal(nn.GELU("precise")(x), nn.gelu_approx(x))
     assert mx.array_equal(nn.GELU("fast")(x), nn.gelu_fast_approx(x))
-    with pytest.raises(ValueError, match=r"\[GELU\] approx has to be one of .* got 'coarse'"):
+    with pytest.raises(ValueError, match=r"\[GELU\] approx must be one of .* got 'coarse'"):
         nn.GELU("coarse")
 
 
@@ -186,7 +186,7 @@ def test_plain_initialisers():
     assert nn.init.constant(2, mx.float16)(mx.zeros((2,))).tolist() == [2, 2]
     assert nn.init.constant(2, mx.float16)(mx.zeros((2,))).dtype == mx.float16
     assert nn.init.identity()(mx.zeros((2, 2))).tolist() == [[1, 0], [0, 1]]
-    with pytest.raises(ValueError, match=r"square matrix, got shape \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"square matrix; got shape \(2, 3\)"):
         nn.init.identity()(mx.zeros((2, 3)))
     for initializer in (nn.init.glorot_normal(), nn.init.he_uniform()):
         with pytest.raises(ValueError, match=r"_(normal|uniform)\] At least two axes .* got shape \(3,\)"):

@@ -156,7 +156,7 @@ ERRORS = {
     "numbers of bits": (lambda: nn.QuantizedLinear(64, 3, bits=7), ValueError, r"\[QuantizedLinear\] bits .* got 7"),
     "text as a size": (lambda: UNTYPED.QuantizedEmbedding("a", 64), TypeError, r"\[QuantizedEmbedding\] num_embed"),
     "a mode": (lambda: nn.QQLinear(64, 3, mode="affine"), ValueError, r"\[QQLinear\] .* not 'affine'"),
-    "a wrong input": (lambda: nn.QuantizedLinear(64, 3)(mx.ones((2, 3))), ValueError, r"64, got shape \(2, 3\)"),
+    "a wrong input": (lambda: nn.QuantizedLinear(64, 3)(mx.ones((2, 3))), ValueError, r"64; got shape \(2, 3\)"),
     "a bias": (
         lambda: nn.Linear(64, 3).to_quantized(mode="nvfp4", quantize_input=True),
         NotImplementedError,
@@ -176,10 +176,10 @@ ERRORS = {
     "a predicate": (
         lambda: UNTYPED.quantize(nn.Sequential(nn.ReLU()), class_predicate=lambda path, layer: None),
         TypeError,
-        r"class_predicate has to return a bool or a dict, got None",
+        r"class_predicate must return a bool or a dict; got None",
     ),
     "the layer itself": (lambda: nn.quantize(nn.Linear(64, 3)), ValueError, r"to_quantized\(\) of Linear"),
-    "no model": (lambda: UNTYPED.quantize(3), TypeError, r"\[quantize\] takes a Module, got 3"),
+    "no model": (lambda: UNTYPED.quantize(3), TypeError, r"\[quantize\] takes a Module; got 3"),
 }
 
 

@@ -44,11 +44,11 @@ def test_schedules_against_mlx(mlx_package, make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: optim.step_decay(0.1, 0.5, 0), r"\[step_decay\] step_size has to be at least 1, got 0"),
+        (lambda: optim.step_decay(0.1, 0.5, 0), r"\[step_decay\] step_size must be at least 1; got 0"),
         (lambda: optim.cosine_decay(0.1, 0), "decay_steps"),
-        (lambda: optim.linear_schedule(0.0, 1.0, -1), "steps has to be at least 1, got -1"),
+        (lambda: optim.linear_schedule(0.0, 1.0, -1), "steps must be at least 1; got -1"),
         (lambda: optim.join_schedules([], []), "at least one schedule"),
-        (lambda: optim.join_schedules([optim.cosine_decay(1.0, 5)], [3]), "1 schedules need 0 boundaries, got 1"),
+        (lambda: optim.join_schedules([optim.cosine_decay(1.0, 5)], [3]), "1 schedules need 0 boundaries; got 1"),
     ],
 )
 def test_schedules_check_their_settings(make, message):

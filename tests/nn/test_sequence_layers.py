@@ -141,12 +141,12 @@ def test_additive_causal_masks(mlx_package: Any, name: str) -> None:
 
 
 ERRORS = {
-    "no steps": (lambda: nn.RNN(3, 5)(mx.ones((3,))), ValueError, r"\[RNN\(.*\(\.\.\., length, 3\), got \(3,\)"),
-    "features": (lambda: nn.GRU(3, 5)(mx.ones((2, 4))), ValueError, r"\[GRU\(.*length, 3\), got \(2, 4\)"),
+    "no steps": (lambda: nn.RNN(3, 5)(mx.ones((3,))), ValueError, r"\[RNN\(.*\(\.\.\., length, 3\); got \(3,\)"),
+    "features": (lambda: nn.GRU(3, 5)(mx.ones((2, 4))), ValueError, r"\[GRU\(.*length, 3\); got \(2, 4\)"),
     "a state": (
         lambda: nn.GRU(3, 5)(mx.ones((2, 3)), mx.ones((4,))),
         ValueError,
-        r"hidden .* \(\.\.\., 5\), got \(4,\)",
+        r"hidden .* \(\.\.\., 5\); got \(4,\)",
     ),
     "a batch": (
         lambda: nn.LSTM(3, 5)(mx.ones((2, 2, 3)), None, mx.ones((3, 5))),
@@ -154,7 +154,7 @@ ERRORS = {
         r"\[LSTM.* cell of shape \(3, 5\) does not broadcast with a batch of shape \(2,\)",
     ),
     "a list": (lambda: UNTYPED.LSTM(3, 5)([1.0]), TypeError, r"\[LSTM.*list"),
-    "sizes": (lambda: UNTYPED.LSTM(3, 0), ValueError, r"\[LSTM\] hidden_size has to be at least 1, got 0"),
+    "sizes": (lambda: UNTYPED.LSTM(3, 0), ValueError, r"\[LSTM\] hidden_size must be at least 1; got 0"),
     "no function": (lambda: UNTYPED.RNN(3, 5, nonlinearity=3), ValueError, r"\[RNN\] nonlinearity .* got 3"),
     "heads": (lambda: nn.MultiHeadAttention(16, 5), ValueError, r"5 heads do not divide dims, 16"),
     "heads of values": (lambda: nn.MultiHeadAttention(16, 4, value_dims=6), ValueError, r"4 heads .* value_dims, 6"),

@@ -116,7 +116,7 @@ class GELU(Module):
     def __init__(self, approx: str = "none") -> None:
         super().__init__()
         if not isinstance(approx, str) or approx not in _GELU_FUNCTIONS:
-            raise ValueError(f"[GELU] approx has to be one of {list(_GELU_FUNCTIONS)}, got {shortened(approx)}.")
+            raise ValueError(f"[GELU] approx must be one of {list(_GELU_FUNCTIONS)}; got {shortened(approx)}.")
         self._function = _GELU_FUNCTIONS[approx]
 
     def __call__(self, x: mx.array) -> mx.array:

@@ -338,7 +338,7 @@ def gated(function: str, x: mx.array, axis: int) -> mx.array:
     x = array_of(function, "x", x)
     axis = axis_of(function, "x", x, axis)
     if x.shape[axis] % 2:
-        raise ValueError(f"[{function}] axis {axis} of x of shape {x.shape} has to have an even extent.")
+        raise ValueError(f"[{function}] axis {axis} of x of shape {x.shape} must have an even extent.")
     first, second = mx.split(x, 2, axis=axis)
     return first * mx.sigmoid(second)
 

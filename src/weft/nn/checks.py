@@ -41,11 +41,11 @@ def size_of(layer: str, name: str, value: Any, least: int) -> int:
     try:
         size = operator.index(value)
     except TypeError:
-        raise ArgumentTypeError(f"[{layer}] {name} has to be an int, got {shown(value)}.") from None
+        raise ArgumentTypeError(f"[{layer}] {name} must be an int; got {shown(value)}.") from None
     if size < least:
-        raise ValueError(f"[{layer}] {name} has to be at least {least}, got {shortened(size)}.")
+        raise ValueError(f"[{layer}] {name} must be at least {least}; got {shortened(size)}.")
     if size >= 1 << 63:
-        raise ValueError(f"[{layer}] {name} has to be below 2**63, got {shortened(size)}.")
+        raise ValueError(f"[{layer}] {name} must be below 2**63; got {shortened(size)}.")
     return size
 
 
@@ -58,7 +58,7 @@ def axis_numbers_of(layer: str, name: str, value: Any, rank: int, least: int) ->
     several = value if isinstance(value, (list, tuple)) else (value,) * rank
     if len(several) != rank:
         axes = "one" if rank == 1 else f"{rank}, one for each axis"
-        raise ValueError(f"[{layer}] {name} has to be an int or a tuple of {axes}, got {shortened(value)}.")
+        raise ValueError(f"[{layer}] {name} must be an int or a tuple of {axes}; got {shortened(value)}.")
     return tuple([size_of(layer, name, number, least) for number in several])
 
 
@@ -70,9 +70,9 @@ def share_of(function: str, name: str, value: Any) -> float:
     """
     is_number = isinstance(value, Real)
     if not is_number:
-        raise ArgumentTypeError(f"[{function}] {name} has to be a number, got {shown(value)}.")
+        raise ArgumentTypeError(f"[{function}] {name} must be a number; got {shown(value)}.")
     if not 0 <= value < 1:
-        raise ValueError(f"[{function}] {name} has to be at least 0 and below 1, got {shortened(value)}.")
+        raise ValueError(f"[{function}] {name} must be at least 0 and below 1; got {shortened(value)}.")
     return float(value)
 
 
@@ -91,7 +91,7 @@ def check_last_size(layer: Any, x: mx.array, size: int) -> None:
     >>> check_last_size("Linear", mx.zeros((2, 3)), 3)
     """
     if x.ndim == 0 or x.shape[-1] != size:
-        raise ValueError(f"[{layer}] the last size of the input has to be {size}, got shape {x.shape}.")
+        raise ValueError(f"[{layer}] the last size of the input must be {size}; got shape {x.shape}.")
 
 
 def array_of(function: str, name: str, x: Any) -> mx.array:
@@ -133,7 +133,7 @@ def positive_number_of(function: str, name: str, value: Any) -> Any:
     """
     number = real_number(function, name, value)
     if not number > 0:
-        raise ValueError(f"[{function}] {name} has to be above 0, got {number}.")
+        raise ValueError(f"[{function}] {name} must be above 0; got {number}.")
     return number
 
 
@@ -170,7 +170,7 @@ def entry_names(
         return None
     names = [keys] if isinstance(keys, str) or not isinstance(keys, Iterable) else list(keys)
     if not all(isinstance(name, str) for name in names):
-        raise ArgumentTypeError(f"[{method}] keys has to be a name of an entry or several, got {keys!r}.")
+        raise ArgumentTypeError(f"[{method}] keys must be a name of an entry or several; got {keys!r}.")
     known = {key for module in modules for key in module}
     for name in names:
         if strict and name not in known:

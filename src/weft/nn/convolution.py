@@ -49,7 +49,7 @@ class _Convolution(Module):
         groups = size_of(name, "groups", groups, least=1)
         if channels % groups or outputs % groups:
             raise ValueError(
-                f"[{name}] in_channels and out_channels have to be multiples of groups, got {channels}, {outputs} and "
+                f"[{name}] in_channels and out_channels must be multiples of groups; got {channels}, {outputs} and "
                 f"{groups}."
             )
         sizes = axis_numbers_of(name, "kernel_size", kernel_size, self._rank, least=1)
@@ -80,7 +80,7 @@ class _Convolution(Module):
         if x.ndim != self._rank + 2 or x.shape[-1] != channels:
             axes = CHANNELS_LAST[self._rank]
             raise ValueError(
-                f"[{self!r}] the input has to have the axes {axes} with {channels} channels, got shape {x.shape}."
+                f"[{self!r}] the input must have the axes {axes} with {channels} channels; got shape {x.shape}."
             )
         settings = {word: getattr(self, word) for word in self._settings}
         result = self._function(x, weight, **settings)

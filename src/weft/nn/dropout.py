@@ -57,7 +57,7 @@ class _ChannelDropout(Module):
         x = array_input(self, x)
         rank = self._rank
         if x.ndim not in (rank + 1, rank + 2):
-            raise ValueError(f"[{self!r}] the input has to have {rank + 1} or {rank + 2} axes, got shape {x.shape}.")
+            raise ValueError(f"[{self!r}] the input must have {rank + 1} or {rank + 2} axes; got shape {x.shape}.")
         return _dropped(self, x, x[..., *[slice(1)] * rank, :])
 
 

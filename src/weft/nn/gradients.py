@@ -38,9 +38,9 @@ def value_and_grad(model: Module, fn: Callable[..., Any]) -> Callable[..., tuple
     array([1, 1], dtype=float32)
     """
     if not isinstance(model, Module):
-        raise ArgumentTypeError(f"[value_and_grad] the first argument has to be a Module, got {type(model).__name__}.")
+        raise ArgumentTypeError(f"[value_and_grad] the first argument must be a Module; got {type(model).__name__}.")
     if not callable(fn):
-        raise ArgumentTypeError(f"[value_and_grad] the second argument has to be a function, got {type(fn).__name__}.")
+        raise ArgumentTypeError(f"[value_and_grad] the second argument must be a function; got {type(fn).__name__}.")
 
     def call_with(parameters: dict[str, Any], /, *args: Any, **kwargs: Any) -> Any:
         before = model.trainable_parameters()

@@ -110,7 +110,7 @@ def identity(dtype: mx.Dtype = mx.float32) -> Callable[[mx.array], mx.array]:
     def initializer(a: mx.array) -> mx.array:
         shape = _shape("identity", a)
         if len(shape) != 2 or shape[0] != shape[1]:
-            raise ValueError(f"[identity] The array has to be a square matrix, got shape {shape}.")
+            raise ValueError(f"[identity] The array must be a square matrix; got shape {shape}.")
         return mx.eye(shape[0], dtype=dtype)
 
     return initializer
@@ -233,7 +233,7 @@ def sparse(
     share = number_of("sparse", "sparsity", sparsity)
     center, deviation = number_of("sparse", "mean", mean), number_of("sparse", "std", std)
     if not 0 <= share <= 1:
-        raise ValueError(f"[sparse] sparsity has to be from 0 to 1, got {shortened(sparsity)}.")
+        raise ValueError(f"[sparse] sparsity must be from 0 to 1; got {shortened(sparsity)}.")
 
     def initializer(a: mx.array) -> mx.array:
         rows, columns = _matrix_shape("sparse", a)
@@ -248,13 +248,13 @@ def sparse(
 def _matrix_shape(function: str, a: mx.array) -> tuple[int, int]:
     shape = _shape(function, a)
     if len(shape) != 2:
-        raise ValueError(f"[{function}] The array has to have two axes, got shape {shape}.")
+        raise ValueError(f"[{function}] The array must have two axes; got shape {shape}.")
     return shape
 
 
 def _shape(function: str, a: mx.array) -> tuple[int, ...]:
     if not isinstance(a, mx.array):
-        raise ArgumentTypeError(f"[{function}] takes an array, whose shape the result has, got {type(a).__name__}.")
+        raise ArgumentTypeError(f"[{function}] takes an array, whose shape the result has; got {type(a).__name__}.")
     return a.shape
 
 
@@ -262,7 +262,7 @@ def _fans(function: str, a: mx.array) -> dict[str, int]:
     """How many inputs each output depends on, and how many outputs each input affects."""
     shape = _shape(function, a)
     if len(shape) < 2:
-        raise ValueError(f"[{function}] At least two axes (out, ..., in) are needed, got shape {shape}.")
+        raise ValueError(f"[{function}] At least two axes (out, ..., in) are needed; got shape {shape}.")
     window = math.prod(shape[1:-1])
     return {"fan_in": shape[-1] * window, "fan_out": shape[0] * window}
 
@@ -274,5 +274,5 @@ def _glorot_deviation(function: str, a: mx.array, gain: float) -> float:
 def _he_deviation(function: str, a: mx.array, mode: str, gain: float) -> float:
     fans = _fans(function, a)
     if mode not in fans:
-        raise ValueError(f"[{function}] mode has to be one of {list(fans)}, got {mode!r}.")
+        raise ValueError(f"[{function}] mode must be one of {list(fans)}; got {mode!r}.")
     return gain / math.sqrt(fans[mode])

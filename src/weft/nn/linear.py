@@ -122,7 +122,7 @@ class Bilinear(Module):
         outputs, second, first = weight.shape
         if x1.shape[-1:] != (first,) or x2.shape[-1:] != (second,):
             raise ValueError(
-                f"[{self!r}] the last sizes of the inputs have to be {first} and {second}, got shapes {x1.shape} and "
+                f"[{self!r}] the last sizes of the inputs must be {first} and {second}; got shapes {x1.shape} and "
                 f"{x2.shape}."
             )
         halves = mx.unflatten(x1 @ weight.reshape(outputs * second, first).T, -1, (outputs, second))
@@ -159,7 +159,7 @@ class Embedding(Module):
     def __call__(self, x: mx.array) -> mx.array:
         if isinstance(x, mx.array) and not mx.issubdtype(x.dtype, mx.integer):
             remedy = "convert it with .astype(mx.int32)"
-            raise ValueError(f"[{self!r}] the input has to hold integers, got {x.dtype.name}; {remedy}.")
+            raise ValueError(f"[{self!r}] the input must hold integers; got {x.dtype.name}: {remedy}.")
         rows: mx.array = self["weight"][x]
         return rows
 

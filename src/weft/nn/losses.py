@@ -471,7 +471,7 @@ def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axi
             f"classes along axis {axis} need the shape {expected}."
         )
     if not mx.issubdtype(targets.dtype, mx.integer):
-        raise ValueError(f"[{function}] targets that name classes have to be integers, got {targets.dtype}.")
+        raise ValueError(f"[{function}] targets that name classes must be integers; got {targets.dtype}.")
     score = mx.take_along_axis(scores, mx.expand_dims(targets, axis), axis=axis).squeeze(axis)
     classes = scores.shape[axis]
     known = mx.logical_and(targets >= -classes, targets < classes)

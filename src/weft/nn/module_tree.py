@@ -151,7 +151,7 @@ def entries_of(function: str, noun: str, tree: dict[str, Any] | list[Any]) -> di
         return dict(tree)
     if isinstance(tree, list) and not tree:
         return {}
-    raise ValueError(f"[{function}] takes a dict of {noun}, got {type(tree).__name__}.")
+    raise ValueError(f"[{function}] takes a dict of {noun}; got {type(tree).__name__}.")
 
 
 def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:

@@ -136,7 +136,7 @@ class BatchNorm(Module):
         x = _floating(array_input(self, x))
         if x.ndim < 2 or x.shape[-1] != self.num_features:
             raise ValueError(
-                f"[{self!r}] the input has to have at least two axes and {self.num_features} channels, got shape "
+                f"[{self!r}] the input must have at least two axes and {self.num_features} channels; got shape "
                 f"{x.shape}."
             )
         wide = _widened(x)
@@ -155,7 +155,7 @@ class BatchNorm(Module):
         count = x.size // x.shape[-1] if x.shape[-1] else 2
         if count < 2:
             raise ValueError(
-                f"[{self!r}] has to have more than one value per channel while training, got shape {x.shape}. "
+                f"[{self!r}] must have more than one value per channel while training; got shape {x.shape}. "
                 "Use larger batches, or `eval()` to normalise with the running statistics."
             )
         if not self.track_running_stats:
@@ -202,7 +202,7 @@ class GroupNorm(Module):
         self.num_groups = size_of("GroupNorm", "num_groups", num_groups, least=1)
         self.dims = size_of("GroupNorm", "dims", dims, least=1)
         if self.dims % self.num_groups:
-            raise ValueError(f"[GroupNorm] dims has to be a multiple of num_groups, got {dims} and {num_groups}.")
+            raise ValueError(f"[GroupNorm] dims must be a multiple of num_groups; got {dims} and {num_groups}.")
         self.eps = eps
         self.pytorch_compatible = pytorch_compatible
         if affine:
@@ -219,7 +219,7 @@ class GroupNorm(Module):
         x = _floating(array_input(self, x))
         if x.ndim < 2 or x.shape[-1] != self.dims:
             raise ValueError(
-                f"[{self!r}] the input has to have at least two axes and {self.dims} channels, got shape {x.shape}."
+                f"[{self!r}] the input must have at least two axes and {self.dims} channels; got shape {x.shape}."
             )
         wide, inner = _widened(x), tuple(range(1, x.ndim - 1))
         centred = wide - self._of_groups(mx.mean(wide, axis=inner, keepdims=True))
@@ -268,7 +268,7 @@ class InstanceNorm(Module):
         x = _floating(array_input(self, x))
         if x.ndim < 3 or x.shape[-1] != self.dims:
             raise ValueError(
-                f"[{self!r}] the input has to have at least three axes and {self.dims} channels, got shape {x.shape}."
+                f"[{self!r}] the input must have at least three axes and {self.dims} channels; got shape {x.shape}."
             )
         wide, inner = _widened(x), tuple(range(1, x.ndim - 1))
         centred = wide - mx.mean(wide, axis=inner, keepdims=True)

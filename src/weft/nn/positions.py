@@ -37,7 +37,7 @@ class RoPE(Module):
         super().__init__()
         self.dims = size_of("RoPE", "dims", dims, least=2)
         if self.dims % 2:
-            raise ValueError(f"[RoPE] dims has to be even, got {dims}.")
+            raise ValueError(f"[RoPE] dims must be even; got {dims}.")
         self.traditional = bool(traditional)
         self.base = None if base is None else positive_number_of("RoPE", "base", base)
         self.scale = real_number("RoPE", "scale", scale)
@@ -85,7 +85,7 @@ class SinusoidalPositionalEncoding(Module):
         name = "SinusoidalPositionalEncoding"
         dims = size_of(name, "dims", dims, least=2)
         if dims % 2:
-            raise ValueError(f"[{name}] dims has to be even, got {dims}.")
+            raise ValueError(f"[{name}] dims must be even; got {dims}.")
         lowest, highest = positive_number_of(name, "min_freq", min_freq), positive_number_of(name, "max_freq", max_freq)
         steps = dims // 2 - 1
         turn = 2 * math.pi if full_turns else 1.0
@@ -160,7 +160,7 @@ class ALiBi(Module):
         scores = array_input(self, attention_scores)
         if scores.ndim != 4:
             raise ValueError(
-                f"[{self!r}] attention_scores have to have the shape (B, heads, queries, keys), got {scores.shape}."
+                f"[{self!r}] attention_scores must have the shape (B, heads, queries, keys); got {scores.shape}."
             )
         _, heads, queries, keys = scores.shape
         biases = self.create_alibi_matrix(queries + offset, keys, heads, offset, scores.dtype)

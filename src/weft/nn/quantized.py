@@ -358,7 +358,7 @@ def quantize(
     )
     """
     if not isinstance(model, Module):
-        raise ArgumentTypeError(f"[quantize] takes a Module, got {shown(model)}.")
+        raise ArgumentTypeError(f"[quantize] takes a Module; got {shown(model)}.")
     usual = {"group_size": group_size, "bits": bits, "mode": mode}
     if quantize_input:  # passed only if it is set, because layers of other libraries may not know it
         usual["quantize_input"] = True
@@ -368,7 +368,7 @@ def quantize(
     def replacement(path: str, layer: Module) -> Module:
         answer = chosen(path, layer)
         if not isinstance(answer, bool | dict):
-            raise TypeError(f"[quantize] class_predicate has to return a bool or a dict, got {shown(answer)}.")
+            raise TypeError(f"[quantize] class_predicate must return a bool or a dict; got {shown(answer)}.")
         if not answer:
             return layer
         return _quantized_layer(path, layer, answer if isinstance(answer, dict) else usual)

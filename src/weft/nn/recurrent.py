@@ -61,7 +61,7 @@ class _Recurrent(Module):
         x, weight, bias = array_input(self, inputs[0]), *inputs[1:]
         if x.ndim < 2 or x.shape[-1] != weight.shape[1]:
             raise ValueError(
-                f"[{self!r}] the input has to have the shape (..., length, {weight.shape[1]}), got {x.shape}."
+                f"[{self!r}] the input must have the shape (..., length, {weight.shape[1]}); got {x.shape}."
             )
         projected = x @ weight.T if bias is None else mx.addmm(bias, x, weight.T)
         batch, current = self._beginning(x.shape[:-2], states)
@@ -80,7 +80,7 @@ class _Recurrent(Module):
         for name, state in given.items():
             if state.shape[-1:] != (self.hidden_size,):
                 expected = f"(..., {self.hidden_size})"
-                raise ValueError(f"[{self!r}] {name} has to have the shape {expected}, got {state.shape}.")
+                raise ValueError(f"[{self!r}] {name} must have the shape {expected}; got {state.shape}.")
             try:
                 batch = mx.broadcast_shapes(batch, state.shape[:-1])
             except ValueError:
@@ -125,7 +125,7 @@ class RNN(_Recurrent):
         super().__init__()
         self.nonlinearity = tanh if nonlinearity is None else nonlinearity
         if not callable(self.nonlinearity):
-            raise ValueError(f"[RNN] nonlinearity has to be a function, got {shown(nonlinearity)}.")
+            raise ValueError(f"[RNN] nonlinearity must be a function; got {shown(nonlinearity)}.")
         features, size = self._set_sizes(input_size, hidden_size)
         self.Wxh = self._uniform(size, features)
         self.Whh = self._uniform(size, size)

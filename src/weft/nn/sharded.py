@@ -190,15 +190,15 @@ def shard_linear(
     >>> nn.shard_linear(nn.Linear(2, 3), "all-to-sharded")
     AllToShardedLinear(input_dims=2, output_dims=3, bias=True)
     """
-    whole = one_of("shard_linear", "sharding", sharding, _SHARDINGS) == "all-to-sharded"
+    divides_outputs = one_of("shard_linear", "sharding", sharding, _SHARDINGS) == "all-to-sharded"
     group = group_of("shard_linear", group)
     _check_segments("shard_linear", segments)
     if isinstance(module, QuantizedLinear):
-        quantized = QuantizedAllToShardedLinear if whole else QuantizedShardedToAllLinear
+        quantized = QuantizedAllToShardedLinear if divides_outputs else QuantizedShardedToAllLinear
         return quantized.from_quantized_linear(module, segments=segments, group=group)
     if not isinstance(module, Linear):
-        raise ArgumentTypeError(f"[shard_linear] takes a Linear or a QuantizedLinear, got {shown(module)}.")
-    plain = AllToShardedLinear if whole else ShardedToAllLinear
+        raise ArgumentTypeError(f"[shard_linear] takes a Linear or a QuantizedLinear; got {shown(module)}.")
+    plain = AllToShardedLinear if divides_outputs else ShardedToAllLinear
     return plain.from_linear(module, segments=segments, group=group)
 
 

@@ -120,7 +120,7 @@ def summary(model: Module) -> Summary:
     13 parameters, 4 of them frozen: 52 B
     """
     if not isinstance(model, Module):
-        raise ArgumentTypeError(f"[summary] takes a Module, got {type(model).__name__}.")
+        raise ArgumentTypeError(f"[summary] takes a Module; got {type(model).__name__}.")
     layers: list[Layer] = []
     waiting: list[tuple[int, str, Module]] = [(0, "", model)]
     while waiting:

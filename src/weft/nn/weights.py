@@ -22,7 +22,7 @@ def save_named(file: str | os.PathLike[str], weights: dict[str, mx.array]) -> No
     """
     name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else file
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"[save_weights] file has to be a name, got {file!r} of type {type(file).__name__}.")
+        raise ArgumentTypeError(f"[save_weights] file must be a name; got {file!r} of type {type(file).__name__}.")
     if name.endswith(".npz"):
         mx.savez(name, **weights)
     elif name.endswith(".safetensors"):
@@ -60,11 +60,9 @@ def named_weights(weights: Any) -> dict[str, mx.array]:
         ) from None
     for path, value in found.items():
         if not isinstance(path, str):
-            raise ArgumentTypeError(f"[load_weights] paths are strings, got {path!r} of type {type(path).__name__}.")
+            raise ArgumentTypeError(f"[load_weights] paths are strings; got {path!r} of type {type(path).__name__}.")
         if not isinstance(value, mx.array):
-            raise ValueError(
-                f"[load_weights] `{path}` has to be an array, got {type(value).__name__}; {_remedy(value)}."
-            )
+            raise ValueError(f"[load_weights] `{path}` must be an array; got {type(value).__name__}: {_remedy(value)}.")
     return found
 
 
@@ -86,7 +84,7 @@ def check_weights(parameters: Mapping[str, mx.array], weights: Mapping[str, mx.a
     for path, parameter in parameters.items():
         new = weights[path]
         if new.shape != parameter.shape:
-            raise ValueError(f"[load_weights] `{path}` has shape {parameter.shape} in the model, got {new.shape}.")
+            raise ValueError(f"[load_weights] `{path}` has shape {parameter.shape} in the model; got {new.shape}.")
 
 
 def _list(paths: Iterable[str]) -> str:

@@ -53,7 +53,7 @@ class Adafactor(Optimizer):
         for one in listed("Adafactor", "eps", eps):
             check_number("Adafactor", "each of eps", one, 0)
         if len(eps) != 2:
-            raise ValueError(f"[Adafactor] eps has to be two numbers, got {len(eps)}.")
+            raise ValueError(f"[Adafactor] eps must be two numbers; got {len(eps)}.")
         super().__init__()
         if learning_rate is not None:
             check_learning_rate("Adafactor", learning_rate)

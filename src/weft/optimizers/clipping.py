@@ -71,5 +71,5 @@ def _scaled(grads: Any, max_norm: float, norm: mx.array) -> tuple[Any, mx.array]
 
 def _square(name: str, x: Any) -> mx.array:
     if not isinstance(x, mx.array):
-        raise ArgumentTypeError(f"[{name}] gradients have to be arrays, got a value of type {type(x).__name__}.")
+        raise ArgumentTypeError(f"[{name}] gradients must be arrays; got a value of type {type(x).__name__}.")
     return mx.sum(mx.square(x.astype(mx.float32) if x.dtype in (mx.float16, mx.bfloat16) else x))

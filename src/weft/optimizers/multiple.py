@@ -44,10 +44,10 @@ class MultiOptimizer(Optimizer):
         filters = listed("MultiOptimizer", "filters", filters)
         for optimizer in optimizers:
             if not isinstance(optimizer, Optimizer):
-                raise ArgumentTypeError(f"[MultiOptimizer] takes optimizers, got {shown(optimizer)}.")
+                raise ArgumentTypeError(f"[MultiOptimizer] takes optimizers; got {shown(optimizer)}.")
         if len(filters) != len(optimizers) - 1:
             raise ValueError(
-                f"[MultiOptimizer] {len(optimizers)} optimizers need {len(optimizers) - 1} filters, got {len(filters)}."
+                f"[MultiOptimizer] {len(optimizers)} optimizers need {len(optimizers) - 1} filters; got {len(filters)}."
             )
         self.optimizers = optimizers
         self.filters = [function_of("MultiOptimizer", "each filter", one) for one in filters]
@@ -110,7 +110,7 @@ class MultiOptimizer(Optimizer):
         states = state.get("states") if isinstance(state, dict) else None
         if not isinstance(states, list) or len(states) != len(self.optimizers):
             raise ValueError(
-                f"[MultiOptimizer] the state has to be {{'states': [...]}} with {len(self.optimizers)} states."
+                f"[MultiOptimizer] the state must be {{'states': [...]}} with {len(self.optimizers)} states."
             )
         for optimizer, one in zip(self.optimizers, states, strict=True):
             optimizer.state = one

@@ -59,14 +59,12 @@ class Optimizer:
 
     def __init__(self, schedulers: Mapping[str, Schedule] | None = None) -> None:
         if schedulers is not None and not isinstance(schedulers, Mapping):
-            raise ArgumentTypeError(
-                f"[{_name(self)}] schedulers has to be a dict of functions, got {shown(schedulers)}."
-            )
+            raise ArgumentTypeError(f"[{_name(self)}] schedulers must be a dict of functions; got {shown(schedulers)}.")
         self._schedulers: dict[str, Schedule] = dict(schedulers or {})
         for name, schedule in self._schedulers.items():
             if not callable(schedule):
                 raise ArgumentTypeError(
-                    f"[{_name(self)}] the schedule of {name} has to be a function of the step, got {shown(schedule)}."
+                    f"[{_name(self)}] the schedule of {name} must be a function of the step; got {shown(schedule)}."
                 )
         self._state: dict[str, Any] = {"step": mx.array(0, mx.uint64)}
         self._initialized = False  # whether `init` was called for this state; subclasses read and set it
@@ -108,7 +106,7 @@ class Optimizer:
         {'v': array([0, 0], dtype=float32)}
         """
         if not isinstance(parameters, dict):
-            raise ValueError(f"[{_name(self)}] init takes a dict of parameters, got {type(parameters).__name__}.")
+            raise ValueError(f"[{_name(self)}] init takes a dict of parameters; got {type(parameters).__name__}.")
         self._states(parameters, *flatten(parameters))
         self._initialized = True
 
@@ -150,7 +148,7 @@ class Optimizer:
         {'w': array([0], dtype=float32)}
         """
         if not isinstance(gradients, dict):
-            raise ValueError(f"[{_name(self)}] takes a dict of gradients, got {type(gradients).__name__}.")
+            raise ValueError(f"[{_name(self)}] takes a dict of gradients; got {type(gradients).__name__}.")
         leaves, structure = flatten(gradients)
         current = structure.leaves_beside(parameters)
         check_gradients(_name(self), structure, leaves, current)
@@ -269,7 +267,7 @@ class Optimizer:
     def _initial(self, parameter: Any) -> dict[str, Any]:
         if not isinstance(parameter, mx.array):
             raise ArgumentTypeError(
-                f"[{_name(self)}] parameters have to be arrays, got a value of type {type(parameter).__name__}."
+                f"[{_name(self)}] parameters must be arrays; got a value of type {type(parameter).__name__}."
             )
         state: dict[str, Any] = {}
         self.init_single(parameter, state)

@@ -122,14 +122,14 @@ def join_schedules(schedules: Sequence[Callable[..., mx.array]], boundaries: Seq
     boundaries = listed("join_schedules", "boundaries", boundaries)
     for one in schedules:
         if not callable(one):
-            raise ArgumentTypeError(f"[join_schedules] schedules have to be functions of the step, got {shown(one)}.")
+            raise ArgumentTypeError(f"[join_schedules] schedules must be functions of the step; got {shown(one)}.")
     for boundary in boundaries:
         check_number("join_schedules", "each of boundaries", boundary)
     if not schedules:
         raise ValueError("[join_schedules] at least one schedule is needed.")
     if len(boundaries) != len(schedules) - 1:
         raise ValueError(
-            f"[join_schedules] {len(schedules)} schedules need {len(schedules) - 1} boundaries, got {len(boundaries)}."
+            f"[join_schedules] {len(schedules)} schedules need {len(schedules) - 1} boundaries; got {len(boundaries)}."
         )
 
     def schedule(step: StepNumber) -> mx.array:
@@ -152,4 +152,4 @@ def _check_positive(function: str, argument: str, value: int) -> None:
     check_number(function, argument, value)
     check_single(function, argument, value)
     if value <= 0:
-        raise ValueError(f"[{function}] {argument} has to be at least 1, got {value}.")
+        raise ValueError(f"[{function}] {argument} must be at least 1; got {value}.")

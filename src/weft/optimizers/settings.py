@@ -19,7 +19,7 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
     if not isinstance(value, Real):
         if hasattr(value, "__array__"):
             return
-        raise ArgumentTypeError(f"[{owner}] {name} has to be a number, got {shown(value)}.")
+        raise ArgumentTypeError(f"[{owner}] {name} must be a number; got {shown(value)}.")
     try:
         number = float(value)
     except OverflowError:
@@ -28,7 +28,7 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
         ) from None
     if not number >= least:
         bound = "a number" if least == -math.inf else f"at least {least}"
-        raise ValueError(f"[{owner}] {name} has to be {bound}, got {value}.")
+        raise ValueError(f"[{owner}] {name} must be {bound}; got {value}.")
 
 
 def check_betas(owner: str, betas: Any) -> None:
@@ -37,11 +37,11 @@ def check_betas(owner: str, betas: Any) -> None:
     >>> check_betas("Adam", (0.9, 0.999))
     """
     if not isinstance(betas, (list, tuple)):
-        raise ArgumentTypeError(f"[{owner}] betas have to be two numbers, got {shown(betas)}.")
+        raise ArgumentTypeError(f"[{owner}] betas must be two numbers; got {shown(betas)}.")
     for beta in betas:
         check_number(owner, "each of betas", beta)
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"[{owner}] betas have to be two numbers, at least 0 and below 1, got {betas}.")
+        raise ValueError(f"[{owner}] betas must be two numbers, at least 0 and below 1; got {betas}.")
 
 
 def listed(owner: str, name: str, value: Any) -> list[Any]:
@@ -51,7 +51,7 @@ def listed(owner: str, name: str, value: Any) -> list[Any]:
     [4, 8]
     """
     if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"[{owner}] {name} has to be a list, got {shown(value)}.")
+        raise ArgumentTypeError(f"[{owner}] {name} must be a list; got {shown(value)}.")
     return list(value)
 
 
@@ -59,7 +59,7 @@ def check_single(owner: str, name: str, value: Any) -> None:
     """Raise if `value` is an array with axes."""
     shape = getattr(value, "shape", ())
     if shape:
-        raise ValueError(f"[{owner}] {name} has to be one number, got an array of shape {shape}.")
+        raise ValueError(f"[{owner}] {name} must be one number; got an array of shape {shape}.")
 
 
 def check_learning_rate(owner: str, learning_rate: Any) -> None:
@@ -78,9 +78,7 @@ def scalar_setting(owner: str, name: str, value: Any) -> mx.array:
         return mx.array(float(value))
     if not isinstance(value, mx.array):
         if not hasattr(value, "__array__"):
-            raise ArgumentTypeError(
-                f"[{owner}] {name} has to be a number or an array without axes, got {shown(value)}."
-            )
+            raise ArgumentTypeError(f"[{owner}] {name} must be a number or an array without axes; got {shown(value)}.")
         value = mx.array(value)
     check_single(owner, name, value)
     return value

@@ -51,7 +51,7 @@ class SGD(Optimizer):
             check_number("SGD", name, value, least)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError(
-                f"[SGD] Nesterov's momentum needs a momentum above 0 and no dampening, got {momentum=}, {dampening=}."
+                f"[SGD] Nesterov's momentum needs a momentum above 0 and no dampening; got {momentum=}, {dampening=}."
             )
         super().__init__()
         self._maybe_schedule("learning_rate", learning_rate)

@@ -12,9 +12,9 @@ from weft.nn import Module
 from weft.tree import CONTAINERS, MISSING, Structure, dotted
 
 NO_PARAMETER = (
-    "[{name}] `{path}` has a gradient but no parameter; give a tree of gradients like that of the parameters."
+    "[{name}] `{path}` has a gradient but no parameter: give a tree of gradients like that of the parameters."
 )
-NO_ARRAY = "[{name}] the {what} of `{path}` has to be an array, got a value of type {kind}; make one with mx.array."
+NO_ARRAY = "[{name}] the {what} of `{path}` must be an array; got a value of type {kind}: make one with mx.array."
 OTHER_STATE = (
     "[{name}] The state of `{path}` {found}: it is that of other parameters. "
     "Assign a state that these parameters had, or make a new optimizer."
@@ -67,11 +67,11 @@ def check_state(name: str, state: Any, settings: Iterable[str]) -> None:
     >>> check_state("SGD", {"step": mx.array(0)}, ["step"])
     """
     if not isinstance(state, dict):
-        raise ArgumentTypeError(f"[{name}] state has to be a dict, got a value of type {type(state).__name__}.")
+        raise ArgumentTypeError(f"[{name}] state must be a dict; got a value of type {type(state).__name__}.")
     for key in settings:
         if not isinstance(state.get(key), mx.array):
             raise ValueError(
-                f"[{name}] state needs an array {key!r}: it has to be what `state` of such an optimizer was, got the "
+                f"[{name}] state needs an array {key!r}: it must be what `state` of such an optimizer was; got the "
                 f"keys {sorted(map(str, state))}. To start again, make a new optimizer."
             )
 
