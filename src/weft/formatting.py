@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .checks import called, integer_of
-from .dtypes import Dtype
+from weft.checks import called, integer_of
+from weft.dtypes import Dtype
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
-from .checks import function_of, integer_of, wrong_type
-from .tree import CONTAINERS, Filling, Structure, Unfinished, dotted, flatten, unfold
+from weft.checks import function_of, integer_of, wrong_type
+from weft.tree import CONTAINERS, Filling, Structure, Unfinished, dotted, flatten, unfold
 
 __all__ = ["tree_flatten", "tree_map", "tree_map_with_path", "tree_merge", "tree_reduce", "tree_unflatten"]
 
