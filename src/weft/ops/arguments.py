@@ -39,6 +39,9 @@ __all__ = [
     "broadcasted_shape",
     "checked_extents",
     "count_of",
+    "dimensions_text",
+    "distinct_axes",
+    "dtype_behind",
     "entries_of",
     "extent_constant",
     "fresh",
@@ -47,6 +50,7 @@ __all__ = [
     "integer_of",
     "promoted",
     "real_number",
+    "refuse_traced",
     "sequence_of",
     "shape_of",
     "shape_text",
@@ -308,10 +312,13 @@ def axis_of(name: str, axis: Any, ndim: int) -> int:
     """
     number = integer_of(name, "An axis", axis)
     if not -ndim <= number < ndim:
-        raise AxisError(
-            f"[{name}] Axis {number} is out of range for an array with {ndim} dimension{'s' * (ndim != 1)}."
-        )
+        raise AxisError(f"[{name}] Axis {number} is out of range for an array with {dimensions_text(ndim)}.")
     return number + ndim if number < 0 else number
+
+
+def dimensions_text(ndim: int) -> str:
+    """``1 dimension``, ``2 dimensions``."""
+    return f"{ndim} dimension{'s' * (ndim != 1)}"
 
 
 def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
@@ -326,10 +333,20 @@ def axes_of(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     several = as_sequence(axis)
     if several is None:
         return (axis_of(name, axis, ndim),)
-    axes = sorted([axis_of(name, one, ndim) for one in several])
-    if len(set(axes)) != len(axes):
-        raise ValueError(f"[{name}] An axis is named twice in {tuple(several)} (of {ndim} dimensions).")
-    return tuple(axes)
+    return tuple(sorted(distinct_axes(name, several, ndim)))
+
+
+def distinct_axes(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
+    """``axes``, in their order, counted from the front.
+
+    Raises:
+        AxisError: there is no such axis.
+        ValueError: an axis is named twice.
+    """
+    found = tuple([axis_of(name, axis, ndim) for axis in axes])
+    if len(set(found)) != len(found):
+        raise ValueError(f"[{name}] An axis is named twice in {tuple(axes)}; the array has {dimensions_text(ndim)}.")
+    return found
 
 
 def as_sequence(value: Any) -> Sequence[Any] | None:

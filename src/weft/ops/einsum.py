@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft.checks import wrong_type
 from weft.graph.extents import decide_equal, fixed, joint_extent
-from weft.ops.arguments import Array, promoted, shape_text, to_dtype
+from weft.ops.arguments import Array, dimensions_text, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
 from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
@@ -134,7 +134,9 @@ def _parsed(name: str, subscripts: str, dimensions: Sequence[int]) -> tuple[list
         letters = word.replace("...", "", 1)
         hidden = ndim - len(letters) if "..." in word else 0
         if hidden < 0 or len(letters) + hidden != ndim or not (letters.isalpha() or not letters):
-            raise ValueError(f"[{name}] {word!r} in {subscripts!r} does not fit an operand with {ndim} dimensions.")
+            raise ValueError(
+                f"[{name}] {word!r} in {subscripts!r} does not fit an operand with {dimensions_text(ndim)}."
+            )
         widest = max(widest, hidden)
         inputs.append(_labels(word, hidden))
     every = [label for labels in inputs for label in labels]

@@ -11,7 +11,7 @@ from weft import dtypes
 from weft.checks import one_of
 from weft.errors import ArgumentTypeError
 from weft.graph.extents import AnyExtent, decide, identical, smallest
-from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, sequence_of, to_dtype
+from weft.ops.arguments import Array, array_argument, axis_of, distinct_axes, fresh, integer_of, sequence_of, to_dtype
 from weft.ops.entrance import on_stream
 from weft.ops.joining import part
 from weft.runtime.devices import StreamOrDevice
@@ -303,9 +303,7 @@ def _lengths(name: str, x: Array, s: Any, axes: Any) -> Lengths:
     if not ndim and axes is None:
         raise ValueError(f"[{name}] A 0-d array has no axis to transform.")
     named = range(ndim) if axes is None else sequence_of(name, "axes", axes)
-    numbers = [axis_of(name, axis, ndim) for axis in named]
-    if len(set(numbers)) != len(numbers):
-        raise ValueError(f"[{name}] An axis is named twice in {tuple(named)} (of {ndim} dimensions).")
+    numbers = distinct_axes(name, named, ndim)
     if s is None:
         return [(axis, None) for axis in numbers]
     lengths = [length_of(name, n) for n in sequence_of(name, "s", s)]

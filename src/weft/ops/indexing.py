@@ -19,6 +19,7 @@ from weft.ops.arguments import (
     axis_of,
     broadcast,
     broadcasted_shape,
+    distinct_axes,
     sequence_of,
     shape_of,
     shape_text,
@@ -276,10 +277,7 @@ def slice_update(
 def _starts(name: str, start_indices: Any, axes: Sequence[int], rank: int) -> tuple[list[Array], tuple[int, ...]]:
     """The starts as 0-d arrays, and their axes."""
     index = _indices(name, start_indices)
-    axes = sequence_of(name, "axes", axes)
-    along = tuple([axis_of(name, axis, rank) for axis in axes])
-    if len(set(along)) != len(along):
-        raise ValueError(f"[{name}] An axis is named twice in axes={tuple(axes)}.")
+    along = distinct_axes(name, sequence_of(name, "axes", axes), rank)
     if not decide_equal(index.node.size, len(along)) or index.node.ndim > 1:
         raise ValueError(
             f"[{name}] start_indices of shape {shape_text(index.node.shape)} do not belong to {len(along)} axes: "

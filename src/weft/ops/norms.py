@@ -16,6 +16,7 @@ from weft.ops.arguments import (
     axis_of,
     broadcast,
     broadcasted_shape,
+    distinct_axes,
     entries_of,
     integer_of,
     promoted,
@@ -99,11 +100,7 @@ def _axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """The axes in the given order: rows first."""
     if axis is None:
         return tuple(range(ndim))
-    named = entries_of(axis)
-    axes = tuple([axis_of(name, one, ndim) for one in named])
-    if len(set(axes)) != len(axes):
-        raise ValueError(f"[{name}] An axis is named twice in {tuple(named)} (of {ndim} dimensions).")
-    return axes
+    return distinct_axes(name, entries_of(axis), ndim)
 
 
 def _norm(name: str, x: Array, order: Any, axes: tuple[int, ...], keepdims: bool) -> Array:

@@ -13,6 +13,7 @@ from weft.ops.arguments import (
     Array,
     array_argument,
     array_of,
+    dimensions_text,
     entries_of,
     extent_constant,
     fresh,
@@ -78,7 +79,7 @@ def _widths(pad_width: Any, ndim: int) -> Widths:
     if len(pairs) == 1:
         pairs = pairs * ndim
     if len(pairs) != ndim:
-        raise ValueError(f"[pad] {len(pairs)} pairs of widths are given for an array with {ndim} dimensions.")
+        raise ValueError(f"[pad] {len(pairs)} pairs of widths are given for an array with {dimensions_text(ndim)}.")
     for axis, (before, behind) in enumerate(pairs):
         if before < 0 or behind < 0:
             raise ValueError(f"[pad] Widths cannot be negative; got {(before, behind)} for axis {axis}.")

@@ -17,6 +17,7 @@ from weft.ops.arguments import (
     broadcast_all,
     broadcasted_shape,
     count_of,
+    distinct_axes,
     promoted,
     real_number,
     shape_text,
@@ -192,22 +193,18 @@ def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: S
         count = count_of("tensordot", "axes", axes)
         if count > min(left, right):
             raise ValueError(f"[tensordot] Cannot sum over {count} axes of arrays with {left} and {right} dimensions.")
-        axes_a, axes_b = list(range(left - count, left)), list(range(count))
+        axes_a, axes_b = range(left - count, left), range(count)
     return _contracted("tensordot", x, y, axes_a, axes_b)
 
 
-def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[list[int], list[int]]:
+def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[Sequence[int], Sequence[int]]:
     if len(axes) != 2 or not all(isinstance(one, (list, tuple)) for one in axes):
         raise wrong_type("tensordot", "axes", "an int or two lists of axes", axes)
     if len(axes[0]) != len(axes[1]):
         raise ValueError(
             f"[tensordot] {len(axes[0])} axes of the first array are paired with {len(axes[1])} of the second."
         )
-    axes_a = [axis_of("tensordot", axis, left) for axis in axes[0]]
-    axes_b = [axis_of("tensordot", axis, right) for axis in axes[1]]
-    if len(set(axes_a)) != len(axes_a) or len(set(axes_b)) != len(axes_b):
-        raise ValueError(f"[tensordot] An axis is named twice in {axes!r}.")
-    return axes_a, axes_b
+    return distinct_axes("tensordot", axes[0], left), distinct_axes("tensordot", axes[1], right)
 
 
 @on_stream

@@ -17,6 +17,8 @@ from weft.ops.arguments import (
     broadcast_anew,
     broadcasted_shape,
     checked_extents,
+    dimensions_text,
+    distinct_axes,
     entries_of,
     fresh,
     integer_of,
@@ -110,7 +112,7 @@ def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: Str
     last = min(end_axis + ndim if end_axis < 0 else end_axis, ndim - 1)
     if first > last:
         raise ValueError(
-            f"[flatten] start_axis {start_axis} is behind end_axis {end_axis} in an array with {ndim} dimensions."
+            f"[flatten] start_axis {start_axis} is behind end_axis {end_axis} in an array with {dimensions_text(ndim)}."
         )
     if first == last:
         return fresh(x)
@@ -163,10 +165,8 @@ def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamO
     else:
         axes = sequence_of("transpose", "axes", axes)
         if len(axes) != ndim:
-            raise ValueError(f"[transpose] {len(axes)} axes are given for an array with {ndim} dimensions.")
-        order = tuple([axis_of("transpose", axis, ndim) for axis in axes])
-        if len(set(order)) != ndim:
-            raise ValueError(f"[transpose] An axis is named twice in {tuple(axes)}.")
+            raise ValueError(f"[transpose] {len(axes)} axes are given for an array with {dimensions_text(ndim)}.")
+        order = distinct_axes("transpose", axes, ndim)
     return _permuted(x, order)
 
 

@@ -14,7 +14,7 @@ from weft.errors import AxisError
 from weft.graph.extents import AnyExtent, decide_equal
 from weft.graph.node import Handle, Node, Placeholder, describe, reachable, wrap
 from weft.graph.tracing import assignments_undone, name_of, trace
-from weft.ops.arguments import integer_of
+from weft.ops.arguments import dimensions_text, integer_of
 from weft.primitives.base import Array
 from weft.primitives.structure import Rules
 from weft.runtime.devices import saved_stream, set_current_stream
@@ -245,7 +245,7 @@ def _with_axis_at(result: Mapped, target: Any, size: AnyExtent) -> Array:
     target = _axis_number("out_axes", target)
     rank = array.node.ndim + (axis is None)
     if not -rank <= target < rank:
-        raise AxisError(f"[vmap] out_axes {target} is out of range for a result of {rank} dimensions.")
+        raise AxisError(f"[vmap] out_axes {target} is out of range for a result of {dimensions_text(rank)}.")
     moved: Array = p.with_batch(array, axis, target % rank, size)
     # A new handle, because a function may return its argument.
     return wrap(moved.node)
