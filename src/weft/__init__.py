@@ -30,7 +30,7 @@ _require_interpreter_lock()
 
 
 def __getattr__(name: str) -> _typing.Any:
-    """Import the rest of the package for names that need it; `import weft` alone does not load it."""
+    """Import the rest of the package for names that need it; ``import weft`` alone does not load it."""
     if name == "profile":
         from weft.inspection.profile import profile
 

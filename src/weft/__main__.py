@@ -1,4 +1,4 @@
-"""The command line: `python -m weft info`, `... cache`, `... demo` and `... run`."""
+"""The command line: ``python -m weft info``, ``... cache``, ``... demo`` and ``... run``."""
 
 from __future__ import annotations
 

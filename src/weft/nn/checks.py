@@ -33,7 +33,7 @@ CHANNELS_LAST = {1: "NLC", 2: "NHWC", 3: "NDHWC"}
 
 
 def size_of(layer: str, name: str, value: Any, least: int) -> int:
-    """`value` as an int, if it is a whole number that is not below `least`.
+    """``value`` as an int, if it is a whole number that is not below ``least``.
 
     >>> size_of("Linear", "input_dims", 3, least=1)
     3
@@ -50,7 +50,7 @@ def size_of(layer: str, name: str, value: Any, least: int) -> int:
 
 
 def axis_numbers_of(layer: str, name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
-    """`value` as one int for each of `rank` axes, if it is an int or `rank` ints, none of them below `least`.
+    """``value`` as one int for each of ``rank`` axes, if it is an int or ``rank`` ints, none of them below ``least``.
 
     >>> axis_numbers_of("MaxPool2d", "kernel_size", 3, rank=2, least=1)
     (3, 3)
@@ -63,7 +63,7 @@ def axis_numbers_of(layer: str, name: str, value: Any, rank: int, least: int) ->
 
 
 def share_of(function: str, name: str, value: Any) -> float:
-    """`value`, if it is a number that is at least 0 and below 1.
+    """``value``, if it is a number that is at least 0 and below 1.
 
     >>> share_of("Dropout", "p", 0.5)
     0.5
@@ -95,7 +95,7 @@ def check_last_size(layer: Any, x: mx.array, size: int) -> None:
 
 
 def array_of(function: str, name: str, x: Any) -> mx.array:
-    """`x`, or an array of it if it is a number or NumPy data.
+    """``x``, or an array of it if it is a number or NumPy data.
 
     >>> array_of("mse_loss", "targets", 2.5)
     array(2.5, dtype=float32)
@@ -116,7 +116,7 @@ def real_array_of(function: str, name: str, x: Any) -> mx.array:
 
 
 def number_of(function: str, name: str, value: Any) -> Any:
-    """`value`, if it is a real number or an array of one.
+    """``value``, if it is a real number or an array of one.
 
     >>> number_of("elu", "alpha", 2)
     2
@@ -126,7 +126,7 @@ def number_of(function: str, name: str, value: Any) -> Any:
 
 
 def positive_number_of(function: str, name: str, value: Any) -> Any:
-    """`value`, if it is a real number above 0.
+    """``value``, if it is a real number above 0.
 
     >>> positive_number_of("triplet_loss", "p", 2)
     2
@@ -138,7 +138,7 @@ def positive_number_of(function: str, name: str, value: Any) -> Any:
 
 
 def axis_of(function: str, name: str, x: mx.array, axis: Any) -> int:
-    """`axis` counted from the front, if `x` has it.
+    """``axis`` counted from the front, if ``x`` has it.
 
     >>> axis_of("softmax", "x", mx.zeros((2, 3)), -1)
     1

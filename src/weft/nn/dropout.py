@@ -94,8 +94,8 @@ class Dropout3d(_ChannelDropout, rank=3):
 
 
 def _dropped(layer: Any, x: mx.array, drawn: mx.array) -> mx.array:
-    """While training, `x` with random zeros: one number is drawn for each element of ``drawn``, which broadcasts to
-    `x`."""
+    """While training, ``x`` with random zeros: one number is drawn for each element of ``drawn``, which broadcasts to
+    ``x``."""
     if layer._p == 0 or not layer.training:
         return x
     keep = 1 - layer._p

@@ -13,12 +13,12 @@ def result_dtype(logits: mx.array) -> mx.Dtype:
 
 
 def spread(logits: mx.array, axis: int) -> tuple[mx.array, mx.array, mx.array]:
-    """The terms of log-probabilities, which are `(x - largest) - log_sum`.
+    """The terms of log-probabilities, which are ``(x - largest) - log_sum``.
 
-    Returns `x`, the logits in the dtype to compute in (float32 for half precision); `largest`, their maximum along the
-    axis; and `log_sum`, the logarithm of the sum of `exp(x - largest)`. `largest` and `log_sum` have extent 1 along the
-    axis. `largest` is 0 where the maximum is not finite; it is a constant for derivatives, because log-probabilities do
-    not depend on it.
+    Returns ``x``, the logits in the dtype to compute in (float32 for half precision); ``largest``, their maximum along
+    the axis; and ``log_sum``, the logarithm of the sum of ``exp(x - largest)``. The latter two have extent 1 along the
+    axis. ``largest`` is 0 where the maximum is not finite; it is a constant for derivatives, because log-probabilities
+    do not depend on it.
     """
     dtype = result_dtype(logits)
     x = logits.astype(mx.float32 if dtype in (mx.float16, mx.bfloat16) else dtype)

@@ -463,7 +463,7 @@ def _weighted(function: str, loss: mx.array, weights: mx.array | None) -> mx.arr
 
 
 def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axis: int) -> mx.array:
-    """For each position of the other axes, the entry of `scores` along `axis` at the index in `targets`."""
+    """For each position of the other axes, the entry of ``scores`` along ``axis`` at the index in ``targets``."""
     expected = scores.shape[:axis] + scores.shape[axis + 1 :]
     if targets.shape != expected:
         raise ValueError(
@@ -480,7 +480,7 @@ def _of_class(function: str, name: str, scores: mx.array, targets: mx.array, axi
 
 
 def _of_logits(x: mx.array, targets: mx.array) -> mx.array:
-    """`log(1 + exp(x)) - x * targets`, computed without cancellation for targets from 0 to 1."""
+    """``log(1 + exp(x)) - x * targets``, computed without cancellation for targets from 0 to 1."""
     x = x.astype(result_dtype(x))
     positive = mx.greater(x, 0)
     return mx.logaddexp(0, mx.where(positive, -x, x)) + x * (positive.astype(x.dtype) - targets)

@@ -155,10 +155,10 @@ def entries_of(function: str, noun: str, tree: dict[str, Any] | list[Any]) -> di
 
 
 def replace_leaves(destination: Any, updates: dict[str, Any], leaf_type: type, noun: str, strict: bool) -> None:
-    """Put the leaves of the tree `updates` at the same paths into `destination`.
+    """Put the leaves of the tree ``updates`` at the same paths into ``destination``.
 
-    Empty containers in `updates` replace nothing. With `strict`, an entry that does not exist in `destination` or does
-    not fit there raises `ValueError`, and nothing is replaced; otherwise it is skipped.
+    Empty containers in ``updates`` replace nothing. With ``strict``, an entry that does not exist in ``destination`` or
+    does not fit there raises `ValueError`, and nothing is replaced; otherwise it is skipped.
 
     >>> tree = {"a": [1, 2], "b": 3}
     >>> replace_leaves(tree, {"a": [{}, 5]}, int, "number", True)
@@ -195,7 +195,7 @@ def _path_text(path: Path) -> str:
 
 
 def put_back(destination: Any, present: Any, former: Any) -> None:
-    """Replace each leaf of `present` that is still in `destination` by the leaf of `former` at the same path.
+    """Replace each leaf of ``present`` that is still in ``destination`` by the leaf of ``former`` at the same path.
 
     >>> here, other, before = [object() for _ in range(3)]
     >>> tree = {"a": here, "b": other}

@@ -73,7 +73,7 @@ def _remedy(value: Any) -> str:
 
 
 def check_weights(parameters: Mapping[str, mx.array], weights: Mapping[str, mx.array]) -> None:
-    """Raise `ValueError` unless `weights` has arrays of the same names and shapes as `parameters`.
+    """Raise `ValueError` unless ``weights`` has arrays of the same names and shapes as ``parameters``.
 
     >>> check_weights({"bias": mx.zeros((2,))}, {"bias": mx.ones((2,))})
     """

@@ -78,14 +78,14 @@ class Optimizer:
         raise NotImplementedError(f"{_name(self)} has to define apply_single(gradient, parameter, state).")
 
     def _maybe_schedule(self, name: str, param: float | mx.array | Schedule) -> None:
-        """Set `state[name]` to an array: a constant, or the value of a function of the step."""
+        """Set ``state[name]`` to an array: a constant, or the value of a function of the step."""
         if callable(param):
             self._schedulers[name] = param
             param = param(self.step)
         self._state[name] = self._setting(name, param)
 
     def _setting(self, name: str, value: Any) -> mx.array:
-        """The array in `state[name]`. Settings other than the learning rate may have axes."""
+        """The array in ``state[name]``. Settings other than the learning rate may have axes."""
         if isinstance(value, mx.array) and name != "learning_rate":
             return value
         return scalar_setting(_name(self), name, value)

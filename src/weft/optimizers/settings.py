@@ -12,7 +12,7 @@ from weft.errors import ArgumentTypeError
 
 
 def check_number(owner: str, name: str, value: Any, least: float = -math.inf) -> None:
-    """Raise unless `value` is a number of at least `least`, or an array, whose value may not be known.
+    """Raise unless ``value`` is a number of at least ``least``, or an array, whose value may not be known.
 
     >>> check_number("SGD", "momentum", 0.9, least=0)
     """
@@ -32,7 +32,7 @@ def check_number(owner: str, name: str, value: Any, least: float = -math.inf) ->
 
 
 def check_betas(owner: str, betas: Any) -> None:
-    """Raise unless `betas` are two numbers, at least 0 and below 1.
+    """Raise unless ``betas`` are two numbers, at least 0 and below 1.
 
     >>> check_betas("Adam", (0.9, 0.999))
     """
@@ -45,7 +45,7 @@ def check_betas(owner: str, betas: Any) -> None:
 
 
 def listed(owner: str, name: str, value: Any) -> list[Any]:
-    """The elements of a list or a tuple; raises if `value` is something else.
+    """The elements of a list or a tuple; raises if ``value`` is something else.
 
     >>> listed("join_schedules", "boundaries", (4, 8))
     [4, 8]
@@ -56,7 +56,7 @@ def listed(owner: str, name: str, value: Any) -> list[Any]:
 
 
 def check_single(owner: str, name: str, value: Any) -> None:
-    """Raise if `value` is an array with axes."""
+    """Raise if ``value`` is an array with axes."""
     shape = getattr(value, "shape", ())
     if shape:
         raise ValueError(f"[{owner}] {name} must be one number; got an array of shape {shape}.")

@@ -26,7 +26,7 @@ def check_gradients(name: str, structure: Structure, gradients: list[Any], param
     """Raise unless each gradient is an array and belongs to a parameter of its shape.
 
     structure: the tree of the gradients.
-    parameters: the leaves of the tree of parameters at the positions of `gradients`.
+    parameters: the leaves of the tree of parameters at the positions of ``gradients``.
 
     >>> from weft.tree import flatten
     >>> gradients, structure = flatten({"w": mx.ones((2,))})
@@ -50,7 +50,7 @@ def _no_arrays(name: str, path: str, gradient: Any, parameter: Any) -> Exception
 
 
 def check_model(name: str, model: Any, gradients: Any) -> None:
-    """Raise unless `model` is a module or a dict; the error says if the arguments seem to be exchanged.
+    """Raise unless ``model`` is a module or a dict; the error says if the arguments seem to be exchanged.
 
     >>> check_model("SGD", nn.ReLU(), {})
     """
@@ -62,7 +62,7 @@ def check_model(name: str, model: Any, gradients: Any) -> None:
 
 
 def check_state(name: str, state: Any, settings: Iterable[str]) -> None:
-    """Raise unless `state` is a dict with an array for each of the settings.
+    """Raise unless ``state`` is a dict with an array for each of the settings.
 
     >>> check_state("SGD", {"step": mx.array(0)}, ["step"])
     """
@@ -77,8 +77,8 @@ def check_state(name: str, state: Any, settings: Iterable[str]) -> None:
 
 
 def check_nesting(name: str, parameters: Any, keys: Sequence[Any], state: dict[str, Any]) -> None:
-    """Raise if `state` is nested differently from `parameters` above the parameter at `keys`, or has something other
-    than a dict for it. It may have no entry.
+    """Raise if ``state`` is nested differently from ``parameters`` above the parameter at ``keys``, or has something
+    other than a dict for it. It may have no entry.
 
     >>> check_nesting("SGD", {"layers": [mx.ones((2,))]}, ("layers", 0), {"step": mx.array(0)})
     """
@@ -107,7 +107,7 @@ def _other_state(name: str, keys: Sequence[Any], found: Any) -> ValueError:
 
 
 def misfit(shape: tuple[int, ...], fresh: dict[str, Any], state: dict[str, Any]) -> str | None:
-    """What is wrong with the arrays in the state of a parameter of this shape, whose state at the start is `fresh`.
+    """What is wrong with the arrays in the state of a parameter of this shape, whose state at the start is ``fresh``.
 
     >>> misfit((2,), {"v": mx.zeros((2,))}, {"v": mx.zeros((3,))})
     "has a 'v' of shape (3,), but the parameter has shape (2,)"
