@@ -1,4 +1,4 @@
-"""The graph that is planned, and the passes that rewrite it before it is fused."""
+"""The graph that is planned, and the rewrites that change it before it is fused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AGAIN = 64
 
 @dataclass(eq=False, repr=False, slots=True)
 class Graph:
-    """A private copy of the graph, which passes may change.
+    """A private copy of the graph, which rewrites may change.
 
     ``order`` is topological, ``inputs`` gives the strides of inputs. Serials are in the order of the program, and steps
     are ordered by them.
@@ -89,15 +89,15 @@ def _is_plain(value: object) -> bool:
 
 
 def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Target | None = None) -> Graph:
-    """The graph of a program's key after all passes, for a target that may replace some operations. A plan depends on
-    its program alone, so products that passes make do not follow the precision that is set while it is made."""
+    """The graph of a program's key after all rewrites, for a target that may replace some operations. A plan depends on
+    its program alone, so products that rewrites make do not follow the precision that is set while it is made."""
     with matmul_precision(REPRODUCIBLE):
         graph = lowering(expansion(graph_of(entries, outputs), target))
         if target is not None and target.limits.in_parts:
             graph = partition(graph)
         if target is not None:
             graph = adaptation(graph, target)
-        for rewrite in PASSES:
+        for rewrite in REWRITES:
             graph = rewrite(graph)
         if target is None:
             return graph
@@ -327,9 +327,9 @@ def _uses(graph: Graph) -> Counter[Node]:
     return uses
 
 
-Pass = Callable[[Graph], Graph]
-PASSES: tuple[Pass, ...] = (short_reductions, transposed_results)
-"""Passes that do not depend on the target, in the order in which they are applied."""
+Rewrite = Callable[[Graph], Graph]
+REWRITES: tuple[Rewrite, ...] = (short_reductions, transposed_results)
+"""Rewrites that do not depend on the target, in the order in which they are applied."""
 
 
 def _replaced(graph: Graph, rule: Callable[[Node], Node | None]) -> Graph:

@@ -110,7 +110,7 @@ class State:
         return None if found.count(None) == len(found) else found
 
 
-Change = tuple[int | None, int | None, Any]
+EntryChange = tuple[int | None, int | None, Any]
 """What an entry becomes: the position of the former entry that it is, the position of the node that it gets, and the
 constant that it becomes. Each may be None."""
 
@@ -118,7 +118,7 @@ constant that it becomes. Each may be None."""
 class ContainerWriter:
     """Makes the changes of an update, if no entry moves: each change replaces an entry or assigns to its array."""
 
-    def __init__(self, slots: Sequence[tuple[int, Any]], changes: Sequence[Change]) -> None:
+    def __init__(self, slots: Sequence[tuple[int, Any]], changes: Sequence[EntryChange]) -> None:
         """``slots`` are the entries: each is the number of a container, and an index or key in it."""
         self._replaced = [number for number, (origin, _, _) in enumerate(changes) if origin is None]
         replaced = [(slots[number], changes[number]) for number in self._replaced]
@@ -176,11 +176,11 @@ class StateUpdate:
         self.nodes: list[Node] = []
         self.replaced: frozenset[int] = frozenset()
         """The entries whose former values are gone after a call: they were replaced or assigned to in place."""
-        self.in_place: Sequence[Change] | None = None
+        self.in_place: Sequence[EntryChange] | None = None
         """The changes, if no entry moves."""
         self.returned: Sequence[tuple[int, int]] = ()
         """Pairs of a result and an entry that are the same array, by their positions."""
-        self._changes: list[Change] = []
+        self._changes: list[EntryChange] = []
 
     def finish(self, outputs: Any, results: Sequence[Any]) -> None:
         """Note how the containers have changed, and which of the function's results are arrays in them."""

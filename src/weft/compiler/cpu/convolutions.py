@@ -119,7 +119,7 @@ def _channels(call: RoutineCall) -> int:
     return found
 
 
-Code = Callable[[RoutineCall, Block], int]
+CodeOf = Callable[[RoutineCall, Block], int]
 """Returns the address of the code for a call in a kind of block."""
 
 
@@ -136,7 +136,7 @@ def _edge(call: RoutineCall, block: Block) -> int:
     return index(-(-(call.operands[1].shape[-1] % block.columns) // block.lanes))
 
 
-def _tiled(call: RoutineCall, product: Product, code: Code) -> Tiled | None:
+def _tiled(call: RoutineCall, product: Product, code: CodeOf) -> Tiled | None:
     x, params = call.operands[0], call.params
     rank = len(x.shape) - 2
     fields = [params["counts"], x.shape[1:-1], *[params[name] for name in ("sizes", "strides", "spacings", "low")]]
@@ -146,7 +146,7 @@ def _tiled(call: RoutineCall, product: Product, code: Code) -> Tiled | None:
     return over_axes(product, product.axes, partial(code, call), numbers)
 
 
-def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: Code) -> bool:
+def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: CodeOf) -> bool:
     """Whether a kernel can be attached: it must not need whole rows if these are of several groups, nor a single
     column."""
     product = _product_of(call, whole, in_memory)
@@ -177,7 +177,7 @@ def _step_of_sums(call: RoutineCall) -> RoutineStep:
     return _step_of(call, _code_for_sums)
 
 
-def _step_of(call: RoutineCall, code: Code) -> RoutineStep:
+def _step_of(call: RoutineCall, code: CodeOf) -> RoutineStep:
     """A step that computes its result in tiles, which threads share."""
     attached = call.attached
     in_memory = attached is None or attached.in_memory
