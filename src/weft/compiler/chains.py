@@ -296,7 +296,7 @@ class ChainFinder:
     def _arranged(self, turns: int, inside: set[Node]) -> tuple[dict[Node, int], int]:
         """The offset of each node in the scratch memory of a unit, and the size of that memory."""
         nodes = sorted(inside, key=lambda node: node.serial)
-        intervals = [Interval(node.size * node.dtype.size // turns, *self._uses[node]) for node in nodes]
+        intervals = [Interval(node.nbytes // turns, *self._uses[node]) for node in nodes]
         offsets, size = arrange(intervals)
         return dict(zip(nodes, offsets, strict=True)), size
 
@@ -306,7 +306,7 @@ def _union(sets: Iterable[frozenset[Node]]) -> set[Node]:
 
 
 def _bytes_of(nodes: Iterable[Node]) -> int:
-    return sum([node.size * node.dtype.size for node in nodes])
+    return sum([node.nbytes for node in nodes])
 
 
 class ChainTable(Mapping[object, tuple[int, int]]):
@@ -331,7 +331,7 @@ class ChainTable(Mapping[object, tuple[int, int]]):
         node = self.homes.get(key, key) if isinstance(key, Node) else key
         if isinstance(node, Node) and node in self.chain.inside:
             slot, offset = self.scratch
-            part = node.size * node.dtype.size // self.chain.turns
+            part = node.nbytes // self.chain.turns
             return self._number(ChainEntry(slot, offset + self.chain.inside[node], self.chain.scratch, -part)), 0
         slot, offset = self.slots[node]
         return self._number(ChainEntry(slot, 0, 0, 0)), offset

@@ -71,7 +71,7 @@ class Division:
 
 def _touched(node: Node, strides: Shape | None, start: tuple[int, int], read: bool, written: bool) -> Touched:
     slot, offset = start
-    low, high = 0, node.size * node.dtype.size
+    low, high = 0, node.nbytes
     if strides is not None:
         low, high = span_of(node.shape, strides, node.dtype.size)
     return Touched(slot, offset + low, offset + high, read, written)

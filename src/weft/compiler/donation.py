@@ -247,7 +247,7 @@ _size_class = as_a_whole(size_class)
 
 
 def _block(node: Node) -> int:
-    return _size_class(node.size * node.dtype.size)
+    return _size_class(node.nbytes)
 
 
 def may_take(sources: Collection[Node], touches: Sequence[_Touch], stores: Sequence[_Touch]) -> bool:

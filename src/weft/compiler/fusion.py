@@ -166,7 +166,7 @@ class Fusion(Grouping):
         read = self._read_of_calls.get(user)
         if others or read is None or node in self._alone or not isinstance(node.primitive, p.Elementwise):
             return False
-        if not 0 < self.limits.grown_size <= node.size * node.dtype.size:
+        if not 0 < self.limits.grown_size <= node.nbytes:
             return False
         if sum([source.shape == node.shape for source in node.inputs]) < 2:
             return False
@@ -287,7 +287,7 @@ class Fusion(Grouping):
         """A new group for a fold; or one that folds another array over the same ``axes`` and in the same ``manner``, if
         both are made from the same large array, which is then read only once. That is done only if each lane has its
         own results: otherwise one fold could keep the other from being done in parallel."""
-        if source.ndim - 1 in axes or source.size * source.dtype.size < self.limits.uncached_size:
+        if source.ndim - 1 in axes or source.nbytes < self.limits.uncached_size:
             return self._new_fused_group(source.shape, serial)
         manner = axes, *manner
         users = Users(uses)

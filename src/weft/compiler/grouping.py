@@ -131,7 +131,7 @@ class Grouping:
 
     def _is_worth_sharing(self, node: Node) -> bool:
         """Whether groups that read a node should be merged, so that it is read once."""
-        return 0 < self.limits.shared_size <= node.size * node.dtype.size
+        return 0 < self.limits.shared_size <= node.nbytes
 
     def _unite_readers(self, node: Node, uses: Sequence[Use]) -> None:
         """Merge groups that read a node in memory and have equal loops. Groups whose arithmetic takes longer than

@@ -152,7 +152,7 @@ def parts_of(
         layout=planner.layout,
         spans=[span_of(node.shape, strides, node.dtype.size) for node, strides in planner.fusion.inputs.items()],
         outputs=planner.outputs,
-        sizes=[node.size * node.dtype.size for node in planner.buffers],
+        sizes=[node.nbytes for node in planner.buffers],
         arena=arena,
         work=DEVICE_WORK if engine.queues else sum([one.work for one in planned]),
         donations=found,

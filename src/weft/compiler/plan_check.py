@@ -80,23 +80,19 @@ def check_memory(
                 others = {other for other in {*read, *written} if homes.get(other, other) is not home}
                 _check_write(number, node, others, slots, size)
                 low = slots[node][1]
-                memory.write(low, low + _bytes(node), home)
+                memory.write(low, low + node.nbytes, home)
 
 
 def _check_write(number: int, node: Node, others: set[Node], slots: Slots, size: int) -> None:
     """Raise if a step writes beyond the memory for temporaries, or over something else that it reads or writes."""
     slot, low = slots[node]
-    high = low + _bytes(node)
+    high = low + node.nbytes
     if high > size:
         raise AssertionError(f"step {number} writes {node} beyond the {size} bytes for temporaries")
     for other in others:
         other_slot, start = slots[other]
-        if other_slot == slot and start < high and low < start + _bytes(other):
+        if other_slot == slot and start < high and low < start + other.nbytes:
             raise AssertionError(f"step {number} writes {node} where it reads or writes {other}")
-
-
-def _bytes(node: Node) -> int:
-    return node.size * node.dtype.size
 
 
 def check_donations(

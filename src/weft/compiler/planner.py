@@ -339,7 +339,7 @@ class Planner:
                 if home in intervals:
                     first, final = min(first, intervals[home].first), max(final, intervals[home].last)
                 if home not in self.buffers:
-                    intervals[home] = Interval(node.size * node.dtype.size, first, final)
+                    intervals[home] = Interval(node.nbytes, first, final)
         for group, number in position.items():
             scratch = self.scratch_of(group)
             if scratch and isinstance(group, RoutineGroup):

@@ -21,7 +21,7 @@ def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsSt
 
     ``uses_of`` gives the uses of a node that are known so far, ``is_stored`` whether it is stored whatever uses it.
     """
-    size = _bytes(node)
+    size = node.nbytes
     left = limits.repeated_operations * (node.dtype.size if size >= limits.uncached_size else 1)
     read = 0
     pending, seen = [node], {node}
@@ -37,7 +37,7 @@ def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsSt
             if not (is_stored(source) or len(groups) > 1 or groups - users):
                 pending.append(source)
             elif users - groups:
-                read += _bytes(source)
+                read += source.nbytes
     return read <= size
 
 
@@ -48,7 +48,3 @@ def _behind_views(node: Node, uses_of: UsesOf) -> tuple[Node, set[Group]]:
         node = node.inputs[0]
         groups.update([user for user, _ in uses_of(node)])
     return node, groups
-
-
-def _bytes(node: Node) -> int:
-    return node.size * node.dtype.size

@@ -63,6 +63,11 @@ class Node:
         return size
 
     @property
+    def nbytes(self) -> AnyExtent:
+        """The bytes of its elements, if they are in memory without gaps."""
+        return self.size * self.dtype.size
+
+    @property
     def keywords(self) -> dict[str, Any]:
         """The primitive's parameters by name."""
         return dict(zip(self.primitive.parameters, self.params, strict=True))

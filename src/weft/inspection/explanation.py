@@ -120,7 +120,7 @@ class Explanation(Paged):
         self.seconds = sum([step.seconds for step in self.steps])
         given = {node for segment in segments for node in segment.program.inputs}
         computed = {node for segment in segments for node in segment.wanted}.difference(names)
-        self.argument_bytes = sum([_bytes(node) for node in given - computed])
+        self.argument_bytes = sum([node.nbytes for node in given - computed])
         self.result_bytes = sum([size for segment in segments for size in segment.plan.sizes])
         self.temporary_bytes = max([segment.plan.arena for segment in segments], default=0)
         self.in_place_bytes = 0
@@ -356,10 +356,6 @@ def _by_name(primitives: Sequence[p.Primitive]) -> dict[str, int]:
             continue
         counts[primitive.name] = counts.get(primitive.name, 0) + 1
     return counts
-
-
-def _bytes(node: Node) -> int:
-    return node.size * node.dtype.size
 
 
 def _node_lines(order: Sequence[Node], names: dict[Node, str]) -> Iterator[str]:

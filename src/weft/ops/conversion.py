@@ -72,7 +72,7 @@ def _shows_another(node: Node) -> bool:
     view = node.value
     if view is None:
         return p.is_view(node)
-    return view.strides != contiguous_strides(node.shape) or view.buffer.size > node.size * node.dtype.size
+    return view.strides != contiguous_strides(node.shape) or view.buffer.size > node.nbytes
 
 
 def depends(inputs: Array | Sequence[Array], dependencies: Array | Sequence[Array]) -> Array | list[Array]:

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.checks import plain_int, shortened
-from weft.graph.extents import AnyExtent, agree, decide, decide_equal
+from weft.graph.extents import agree, decide, decide_equal
 from weft.graph.node import Shape
 from weft.graph.shown import Extent
 from weft.graph.symbolic import SymbolicExtent
@@ -29,6 +29,7 @@ from weft.ops.axis_index import from_front, inside, need_elements
 from weft.ops.entrance import on_stream
 from weft.ops.masks import broadcast_update
 from weft.ops.replays import replayed
+from weft.primitives.batching import insert
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
@@ -122,8 +123,8 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
     x, index, along = _aligned("take_along_axis", a, indices, axis)
     shapes = [_without(array.node.shape, along) for array in (x, index)]
     others = broadcasted_shape("take_along_axis", shapes)
-    index = broadcast(index, _with(others, along, index.node.shape[along]))
-    x = broadcast(x, _with(others, along, x.node.shape[along]))
+    index = broadcast(index, insert(others, along, index.node.shape[along]))
+    x = broadcast(x, insert(others, along, x.node.shape[along]))
     rank = x.node.ndim
     need_elements("take_along_axis", x.node.shape, (along,), index)
     taken = p.gather(x, *_index_of_each_axis(index, along), axes=tuple(range(rank)), slice_sizes=(1,) * rank)
@@ -164,7 +165,7 @@ def put_along_axis(
 
 def _broadcast_to_rows(name: str, index: Array, shape: Shape, axis: int) -> Array:
     """``index`` broadcast to ``shape``, except along one axis."""
-    target = _with(_without(shape, axis), axis, index.node.shape[axis])
+    target = insert(_without(shape, axis), axis, index.node.shape[axis])
     if not agree(broadcasted_shape(name, [index.node.shape, target]), target):
         raise ValueError(
             f"[{name}] indices of shape {shape_text(index.node.shape)} do not fit an array of shape "
@@ -190,10 +191,6 @@ def _aligned(name: str, a: Any, indices: Any, axis: int | None) -> tuple[Array, 
 
 def _without(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], *shape[axis + 1 :])
-
-
-def _with(shape: Shape, axis: int, extent: AnyExtent) -> Shape:
-    return (*shape[:axis], extent, *shape[axis:])
 
 
 def _index_of_each_axis(index: Array, axis: int) -> list[Array]:

@@ -11,7 +11,8 @@ import weft.primitives as p
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
-from weft.primitives.convolution_windows import Geometry, all_zeros, spread
+from weft.primitives.convolution_windows import Geometry, spread
+from weft.primitives.planned_matrices import zeros
 from weft.primitives.untrusted import require
 from weft.primitives.updates import RegionWrite, Update, Write
 
@@ -106,7 +107,7 @@ def in_phases(
         if all(phase.taps and phase.results for phase in phases):
             part = part_of(_taps_of(w, phases), without_zeros, results)
         else:
-            part = all_zeros((count, *results, outputs), x.node.dtype)
+            part = zeros((count, *results, outputs), x.node.dtype)
         parts.append(part)
         starts.append((0, *[phase.start for phase in phases], 0))
     steps = (1, *[phase.apart for phase in phases], 1)
@@ -121,7 +122,7 @@ def weights_in_phases(
     count, *counts, outputs = ct.node.shape
     channels = x.node.shape[-1] // geometry.groups
     shape = (outputs, *sizes, channels)
-    found = all_zeros(shape, ct.node.dtype)
+    found = zeros(shape, ct.node.dtype)
     for phases, without_zeros in _undilated(geometry, x.node.shape[1:-1], tuple(counts), sizes):
         taps, results = (tuple([getattr(x, name) for x in phases]) for name in ("taps", "results"))
         if all(taps) and all(results):

@@ -12,6 +12,7 @@ from weft.graph.extents import derived, named, value_of
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array, View
 from weft.primitives.index import AxisTerm
+from weft.primitives.planned_matrices import zeros
 from weft.primitives.untrusted import check_numbers, require
 
 __all__ = ["windows"]
@@ -120,7 +121,7 @@ def with_zeros(x: Array, low: Shape, high: Shape) -> Array:
     shape = tuple([before + n + behind for before, n, behind in zip(low, x.node.shape, high, strict=True)])
     if prod(shape) < LARGE:
         return p.pad(x, wrap(p.planned_zeros((), x.node.dtype)), low=low, high=high)
-    return p.slice_update(all_zeros(shape, x.node.dtype), x, starts=low, steps=(1,) * len(shape))
+    return p.slice_update(zeros(shape, x.node.dtype), x, starts=low, steps=(1,) * len(shape))
 
 
 def _dilated(x: Array, axis: int, spacing: int) -> Array:
@@ -129,12 +130,8 @@ def _dilated(x: Array, axis: int, spacing: int) -> Array:
     if spacing == 1 or shape[axis] <= 1:
         return x
     apart = p.expand(x, axes=(axis + 1,))
-    zeros = tuple([spacing - 1 if number == axis + 1 else 0 for number in range(len(shape) + 1)])
-    separate = with_zeros(apart, (0,) * len(zeros), zeros)
+    behind = tuple([spacing - 1 if number == axis + 1 else 0 for number in range(len(shape) + 1)])
+    separate = with_zeros(apart, (0,) * len(behind), behind)
     whole = p.reshape(separate, shape=(*shape[:axis], shape[axis] * spacing, *shape[axis + 1 :]))
     sizes = (*shape[:axis], spread(shape[axis], spacing), *shape[axis + 1 :])
     return p.slice_(whole, starts=(0,) * len(shape), sizes=sizes, steps=(1,) * len(shape))
-
-
-def all_zeros(shape: Shape, dtype: Dtype) -> Array:
-    return wrap(p.planned_zeros(shape, dtype))

@@ -1,4 +1,4 @@
-"""Operations on matrices for planned graphs, which no constant can be added to."""
+"""Operations on arrays, mostly matrices, for planned graphs, which no constant can be added to."""
 
 from __future__ import annotations
 
