@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib
+from functools import reduce
 from typing import TYPE_CHECKING, Any, final
 
 from weft.checks import called, shortened, shown, wrong_type
@@ -287,8 +288,8 @@ _NARROWED = {"float64": float32, "complex128": complex64}
 def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
     """Return the dtype of an array made from NumPy data when no dtype is given.
 
-    It is the one with the same bits, except that ``float64`` becomes ``float32`` and
-    ``complex128`` becomes ``complex64``; `same_as_numpy` does not narrow.
+    It is the one with the same bits, except that ``float64`` becomes ``float32`` and ``complex128`` becomes
+    ``complex64``; `same_as_numpy` does not narrow.
 
     >>> import numpy as np
     >>> from_numpy(np.dtype("int16")), from_numpy(np.dtype("float64"))
@@ -340,11 +341,8 @@ def result_type(*dtypes: Dtype) -> Dtype:
     weft.core.bfloat16
     """
     if not dtypes:
-        raise ValueError("[result_type] needs at least one array or dtype")
-    result = as_dtype(dtypes[0])
-    for dtype in dtypes[1:]:
-        result = promote(result, as_dtype(dtype))
-    return result
+        raise ValueError("[result_type] At least one array or dtype is needed.")
+    return reduce(promote, map(as_dtype, dtypes))
 
 
 def can_cast(from_: Dtype, to: Dtype) -> bool:
@@ -425,20 +423,19 @@ _KINDS_BY_NAME = {
 def isdtype(dtype: Dtype, kind: Dtype | str | tuple[Dtype | str, ...]) -> bool:
     """Return whether ``dtype`` is of one of the kinds named as in the Python array API standard.
 
-    ``kind`` is a dtype, one of ``"bool"``, ``"signed integer"``, ``"unsigned integer"``,
-    ``"integral"``, ``"real floating"``, ``"complex floating"`` and ``"numeric"``, or a tuple of these.
+    ``kind`` is a dtype, one of ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real
+    floating"``, ``"complex floating"`` and ``"numeric"``, or a tuple of these.
 
     >>> isdtype(int8, "integral"), isdtype(float16, (float32, "bool"))
     (True, False)
     """
-    as_dtype(dtype)
+    dtype = as_dtype(dtype)
     if isinstance(kind, Dtype):
         return dtype is kind
     if isinstance(kind, str):
         if kind not in _KINDS_BY_NAME:
-            raise ValueError(
-                f"[isdtype] unknown kind {kind!r}; known kinds are {', '.join(map(repr, _KINDS_BY_NAME))}."
-            )
+            known = ", ".join(map(repr, _KINDS_BY_NAME))
+            raise ValueError(f"[isdtype] unknown kind {kind!r}; known kinds are {known}.")
         return dtype.rank in _KINDS_BY_NAME[kind]
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
@@ -453,8 +450,7 @@ _FLOAT_FORMATS = {float16: (10, 5), bfloat16: (7, 8), float32: (23, 8), float64:
 class finfo:
     """Limits of a floating dtype; those of ``complex64`` are those of its real part.
 
-    Attributes: ``bits``, ``dtype``, ``eps`` (the step above 1), ``max``, ``min`` and
-    ``smallest_normal``.
+    Attributes: ``bits``, ``dtype``, ``eps`` (the step above 1), ``max``, ``min`` and ``smallest_normal``.
 
     >>> finfo(float16)
     finfo(min=-65504, max=65504, dtype=float16)
@@ -463,9 +459,10 @@ class finfo:
     __slots__ = ("bits", "dtype", "eps", "max", "min", "smallest_normal")
 
     def __init__(self, dtype: Dtype) -> None:
-        real = float32 if as_dtype(dtype) is complex64 else dtype
+        dtype = as_dtype(dtype)
+        real = float32 if dtype is complex64 else dtype
         if real not in _FLOAT_FORMATS:
-            raise ValueError(f"[finfo] describes floating and complex dtypes, {dtype.name} is neither; use iinfo")
+            raise ValueError(f"[finfo] describes floating and complex dtypes; {dtype.name} is neither. See iinfo.")
         mantissa, exponent = _FLOAT_FORMATS[real]
         bias = 2 ** (exponent - 1) - 1
         self.dtype = real
@@ -490,8 +487,9 @@ class iinfo:
     __slots__ = ("bits", "dtype", "max", "min")
 
     def __init__(self, dtype: Dtype) -> None:
-        if not as_dtype(dtype).is_integer:
-            raise ValueError(f"[iinfo] describes integer dtypes, {dtype.name} is not one")
+        dtype = as_dtype(dtype)
+        if not dtype.is_integer:
+            raise ValueError(f"[iinfo] describes integer dtypes; {dtype.name} is not one. See finfo.")
         self.dtype = dtype
         self.bits = 8 * dtype.size
         self.min = dtype.lowest

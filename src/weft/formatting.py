@@ -91,8 +91,8 @@ def _checked_precision(precision: int) -> int:
     precision = integer_of(called(), "precision", precision)
     if not -1 <= precision <= _MOST_DECIMALS:
         raise ValueError(
-            f"[{called()}] precision must be a number of decimals up to {_MOST_DECIMALS}, or -1 for the default, "
-            f"not {precision}"
+            f"[{called()}] precision must be a number of decimals up to {_MOST_DECIMALS}, or -1 for the "
+            f"default; got {precision}."
         )
     return precision
 

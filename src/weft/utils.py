@@ -156,7 +156,7 @@ def _below_position(position: str, pairs: list[tuple[str, Any]]) -> tuple[Any, F
     if len(pairs) == 1 and pairs[0][0] == "":
         return pairs[0][1], None
     if pairs and not any(key for key, _ in pairs):
-        raise ValueError(f"[tree_unflatten] the position {position!r} is given {len(pairs)} times")
+        raise ValueError(f"[tree_unflatten] the position {position!r} is given {len(pairs)} times.")
     children: dict[str, list[tuple[str, Any]]] = {}
     for key, value in pairs:
         first, _, remainder = key.partition(".")
@@ -268,7 +268,7 @@ def _merge_blank(tree_a: Any, tree_b: Any, merge_fn: Callable[[Any, Any], Any] |
     if tree_a is None and tree_b is None:
         return _merge_values(tree_a, tree_b, merge_fn)
     if tree_a is not None and type(tree_a) is not type(tree_b):
-        raise ValueError(f"[tree_merge] cannot merge {type(tree_a).__name__} with {type(tree_b).__name__}")
+        raise ValueError(f"[tree_merge] cannot merge {type(tree_a).__name__} with {type(tree_b).__name__}.")
     return tree_b
 
 
@@ -276,6 +276,6 @@ def _merge_values(a: Any, b: Any, merge_fn: Callable[[Any, Any], Any] | None) ->
     if merge_fn is None:
         raise ValueError(
             f"[tree_merge] both trees have something at one position, a {type(a).__name__} and a {type(b).__name__}; "
-            "pass merge_fn to say which one counts"
+            "pass merge_fn to say which one counts."
         )
     return merge_fn(a, b)

@@ -184,7 +184,7 @@ def test_operators_of_mlx_promote_like_result_type(mlx):
 
 
 def test_result_type_of_nothing():
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="At least one"):
         result_type()
 
 
@@ -316,6 +316,7 @@ def test_isdtype():
     assert isdtype(int8, (float32, int8))
     assert isdtype(uint8, "integral")
     assert not isdtype(bool_, "numeric")
+    assert isdtype(bool, "bool")  # type: ignore[arg-type]  # a dtype all the same
     with pytest.raises(ValueError, match="unknown kind 'float'; known kinds are 'bool'"):
         isdtype(int8, "float")
     with pytest.raises(TypeError, match=r"^\[isdtype\] kind .* of type list"):
@@ -357,4 +358,8 @@ def test_limits_of_the_wrong_family():
         iinfo(bool_)
     with pytest.raises(TypeError, match="dtype must be one of"):
         finfo("float32")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(ValueError, match="bool is neither"):
+        finfo(bool)  # type: ignore[arg-type]  # a dtype all the same
+    with pytest.raises(ValueError, match="bool is not one"):
+        iinfo(bool)  # type: ignore[arg-type]
     assert finfo(bfloat16).max == float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
