@@ -61,7 +61,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Runs what the command line asks for; returns 1 if Weft gave no time for a task."""
+    """Run what the command line asks for. The result is 1 if Weft gave no time for a task."""
     options = parse()
     os.environ["BENCH_DEVICE"] = options.device  # read by the processes of peers
     busy = os.getloadavg()[0] > BUSY_LOAD

@@ -56,7 +56,7 @@ class Measured:
         return not self.reason and self.spent <= PATIENCE
 
     def collect(self, answer: dict[str, Any]) -> None:
-        """Adds a worker's samples, or the reason why there are none."""
+        """Add a worker's samples, or the reason why there are none."""
         if answer.get("missing"):
             self.reason = "-"
         elif "error" in answer:
@@ -139,7 +139,7 @@ class Connection:
         return self.process.poll() is not None
 
     def close(self) -> None:
-        """Ends the process, after it has finished what it does at its end, such as filling caches."""
+        """End the process, after it has finished what it does at its end, such as filling caches."""
         try:
             self.process.communicate(timeout=LONGEST_END)
         except subprocess.TimeoutExpired:

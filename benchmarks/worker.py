@@ -67,7 +67,7 @@ class Worker:
         return {"package": package, "version": version_of(package), "python": platform.python_version()}
 
     def prepare(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Makes data and work, warms up, and finds out how many calls a sample needs."""
+        """Make data and work, warm up, and find out how many calls a sample needs."""
         prepared = self._make(method, arguments)
         if prepared is None:
             return {"missing": True}
@@ -164,7 +164,7 @@ def brief(error: Exception) -> str:
 
 
 def main() -> None:
-    """Answers requests until the input ends."""
+    """Answer requests until the input ends."""
     # Frameworks may print anything, so answers use a copy of the original output.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -20,7 +20,7 @@ class WeftPeer(MlxStylePeer):
     package = "weft"
 
     def converted_matmul(self, shape: tuple[int, ...], dtype: str) -> Work:
-        """Returns one row as float32, to compare. MLX does not do this task: it takes 14 seconds for 1536 of
+        """One row as float32, to compare. MLX does not do this task: it takes 14 seconds for 1536 of
         bfloat16."""
         a, b = (mx.array(floats(*shape, seed=seed)).astype(getattr(mx, dtype)) for seed in (0, 1))
         mx.eval(a, b)

@@ -69,7 +69,7 @@ def cached() -> str:
 
 
 def cache(clear: bool) -> int:
-    """Prints the state of the disk cache, after clearing it if ``clear``."""
+    """Print the state of the disk cache, after clearing it if ``clear``."""
     if clear:
         try:
             disk_cache.from_environment().clear()
@@ -81,7 +81,7 @@ def cache(clear: bool) -> int:
 
 
 def info() -> int:
-    """Prints versions, processor, threads and folders, for problem reports."""
+    """Print versions, processor, threads and folders, for problem reports."""
     rows = facts()
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -90,7 +90,7 @@ def info() -> int:
 
 
 def demo(arguments: Sequence[str]) -> int:
-    """Runs `weft.demo`, or prints which packages it needs."""
+    """Run `weft.demo`, or print which packages it needs."""
     missing = [package for package in DEMO_PACKAGES if find_spec(package) is None]
     if missing:
         print(f"The demo needs {', '.join(missing)}: pip install 'weft[demo]'", file=sys.stderr)
@@ -101,14 +101,14 @@ def demo(arguments: Sequence[str]) -> int:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Runs a program that was written for MLX."""
+    """Run a program that was written for MLX."""
     finder.activate()
     finder.activate_in_children()
     program.run(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command that the arguments name."""
+    """Run the command that the arguments name."""
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m weft", description=weft.__doc__)
     commands = parser.add_subparsers(dest="command", required=True)

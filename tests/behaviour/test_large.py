@@ -99,7 +99,7 @@ def available_memory() -> int:
 
 @pytest.fixture
 def memory() -> Iterator[Callable[[int], None]]:
-    """Skips a test if less than twice the gigabytes that it needs are available; frees everything at its end."""
+    """Skip a test if less than twice the gigabytes that it needs are available; free everything at its end."""
 
     def require(gigabytes: int) -> None:
         try:

@@ -44,7 +44,7 @@ def longest(intervals: list[Interval]) -> Interval:
 
 
 def started_on(*streams: mx.Stream) -> Callable[[], None]:
-    """Starts one long kernel on each of the streams without waiting for any."""
+    """Start one long kernel on each of the streams without waiting for any."""
 
     def start() -> None:
         for number, stream in enumerate(streams):

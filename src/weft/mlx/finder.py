@@ -101,7 +101,7 @@ class Names(Loader):
         return Gathered(spec.name) if spec.name in GATHERED else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Replaces an empty module by the module of Weft, and loads the modules that MLX's module imports."""
+        """Replace an empty module by the module of Weft, and load the modules that MLX's module imports."""
         name = module.__name__
         if name in SAME:
             sys.modules[name] = importlib.import_module(SAME[name])

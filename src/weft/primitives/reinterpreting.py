@@ -62,7 +62,7 @@ def _infer_as_strided(x: Node, *, shape: Shape, strides: Shape, offset: int) -> 
 
 
 def _transpose_as_strided(ct: Array, x: Array, shape: Shape, strides: Shape, offset: int) -> Array:
-    """Adds up the cotangents of each element. Where indices along an axis read separate blocks or neighbouring
+    """Add up the cotangents of each element. Where indices along an axis read separate blocks or neighbouring
     elements, that axis becomes an axis of the slices that are written, so that the independence of writes is
     visible."""
     (size,) = x.node.shape

@@ -154,7 +154,7 @@ def _leave_if_ascending(code: Code, v: Vectors, form: Form, samples: list[Value]
 
 
 def _is_ascending(size: int) -> EmittedFunction:
-    """Answers 1 if no word is larger than the next one, else 0."""
+    """Answer 1 if no word is larger than the next one, else 0."""
     code = Code()
     v = Vectors(code, size)
     code.keep("0", "%answer")

@@ -45,7 +45,7 @@ def element_key(L: Lanes, form: Form, raw: Value) -> Value:
 
 
 def is_sorted(form: Form) -> EmittedFunction:
-    """Answers 1 if no element is larger than the next one, else 0."""
+    """Answer 1 if no element is larger than the next one, else 0."""
     code = Code()
     e = code.e
     code.keep("0", "%answer")
