@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 import threading
 from array import array
 from collections.abc import Iterator
@@ -129,3 +131,80 @@ def test_callers_at_once(executor: Executor) -> None:
 def test_more_units_than_a_claim_can_count(executor: Executor) -> None:
     units = 100_003
     assert run(executor, units, 1) == [expected(units)] * units
+
+
+# ``meet`` brings the thread that does unit 1 to the processor in the first set, and lets it use those in the second.
+# ``where`` stores the number of the processor in the element of each unit. Threads sleep before or after that, so each
+# of them does a unit.
+PLACES = """
+declare i32 @sched_getcpu()
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @usleep(i32)
+
+define void @meet(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
+entry:
+  %second = icmp ne i64 %begin, 0
+  br i1 %second, label %move, label %out
+move:
+  %one = load ptr, ptr %numbers
+  %place = getelementptr ptr, ptr %numbers, i64 1
+  %all = load ptr, ptr %place
+  call i32 @usleep(i32 12000)
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %one)
+  call i32 @sched_setaffinity(i32 0, i64 128, ptr %all)
+  br label %out
+out:
+  ret void
+}
+
+define void @where(ptr %numbers, ptr %table, i64 %begin, i64 %end) {
+entry:
+  %memory = load ptr, ptr %table
+  %offset = load i64, ptr %numbers
+  %index = add i64 %offset, %begin
+  %place = getelementptr i64, ptr %memory, i64 %index
+  %number = call i32 @sched_getcpu()
+  %processor = sext i32 %number to i64
+  store i64 %processor, ptr %place
+  call i32 @usleep(i32 2000)
+  ret void
+}
+"""
+
+
+def set_of(processors: set[int]) -> ctypes.Array[ctypes.c_char]:
+    """A set of processors as C libraries have it."""
+    return ctypes.create_string_buffer(sum(1 << processor for processor in processors).to_bytes(128, sys.byteorder))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems, threads do not choose their processors")
+def test_a_worker_leaves_the_processor_of_the_caller() -> None:
+    """The system would leave it there for some time. It may use that processor later."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("there is one processor only")
+    code = loading.load(PLACES, lambda: PLACES, ("meet", "where"))
+    first, times = min(allowed), 20
+    sets = set_of({first}), set_of(allowed)
+    memory = (ctypes.c_uint64 * (2 * times))()
+    steps = StepTable(
+        [
+            Step(code[name], numbers, 2, 1)
+            for time in range(times)
+            for name, numbers in (("meet", tuple(map(ctypes.addressof, sets))), ("where", (2 * time,)))
+        ]
+    )
+    table, functions = Table(steps, [ctypes.addressof(memory)]), runtime_functions()
+    before = set(os.listdir("/proc/self/task"))
+    executor = Executor(functions, 2)
+    table.values[POOL] = executor.pool
+    (worker,) = set(os.listdir("/proc/self/task")) - before
+    try:
+        os.sched_setaffinity(0, {first})
+        assert executor.run(table.address) == steps.count
+        assert os.sched_getaffinity(int(worker)) == allowed
+    finally:
+        os.sched_setaffinity(0, allowed)
+        executor.stop()
+    processors = list(memory)
+    assert sum(a != b for a, b in zip(processors[::2], processors[1::2], strict=True)) > times / 2

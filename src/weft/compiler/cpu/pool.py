@@ -20,6 +20,7 @@ Memory that one thread writes while others access it is in cache lines of its ow
   threads added to one count, each would wait for all others at the end of a job.
 - A thread adds to that count when it has done its share, before it looks for grains in other shares. It stops looking
   when the job is over: if it read the claims of all shares first, each would come from the cache of another processor.
+- A worker that is on the processor of the caller moves to another one before it takes a grain: see `pool_placing`.
 - A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
   Then it sets ``parked`` and sleeps. A caller wakes two of the workers for which its job has shares, and each of these
   wakes two more.
@@ -27,7 +28,7 @@ Memory that one thread writes while others access it is in cache lines of its ow
 
 from __future__ import annotations
 
-from weft.compiler.cpu import pool_waiting
+from weft.compiler.cpu import pool_placing, pool_waiting
 from weft.runtime.steps import Fields
 from weft.runtime.thread_stack import GIVEN_BYTES
 
@@ -39,6 +40,7 @@ GROUP_SHARES = 8
 
 CONSTANTS = {
     **pool_waiting.CONSTANTS,
+    **pool_placing.CONSTANTS,
     "STACK_BYTES": GIVEN_BYTES,
     "EPOCH_SHIFT": EPOCH_SHIFT,
     "MOST_GRAINS": MOST_GRAINS,
@@ -54,7 +56,7 @@ _POOL_FIELDS: Fields = {
     "units": "i64",
     "grain": "i64",
     "shares": "i64",
-    "stop": "i64",
+    "processor": "i64",
     "finished": "i64",
     "waiting": "i64",
     "end_of_finished": "[6 x i64]",
@@ -62,7 +64,8 @@ _POOL_FIELDS: Fields = {
     "end_of_busy": "[7 x i64]",
     "threads": "i64",
     "clock": "i64",
-    "end_of_constants": "[6 x i64]",
+    "stop": "i64",
+    "end_of_constants": "[5 x i64]",
     "mutex": "[128 x i8]",
     "done": "[128 x i8]",
 }
@@ -75,7 +78,8 @@ _THREAD_FIELDS: Fields = {
     "pool": "ptr",
     "index": "i64",
     "parked": "i64",
-    "end_of_parked": "[5 x i64]",
+    "moved": "i64",
+    "end_of_parked": "[4 x i64]",
     "mutex": "[128 x i8]",
     "start": "[128 x i8]",
 }
@@ -299,6 +303,7 @@ entry:
   %gp = field pool.grain %p
   %hp = field pool.shares %p
   %sp = field pool.stop %p
+  %cp = field pool.processor %p
   br label %needed
 needed:
   %seen_needed = phi i64 [0, %entry], [%seen, %asleep], [%epoch, %share]
@@ -322,6 +327,7 @@ awake:
   %units = load atomic i64, ptr %up monotonic, align 8
   %grain = load atomic i64, ptr %gp monotonic, align 8
   %shares = load atomic i64, ptr %hp monotonic, align 8
+  %processor = load atomic i64, ptr %cp monotonic, align 8
   fence acquire
   %epoch_then = load atomic i64, ptr %ep monotonic, align 8
   %still = icmp eq i64 %epoch, %epoch_then
@@ -337,6 +343,7 @@ job:
   br i1 %for_this, label %share, label %idle
 share:
   call void @wake_next(ptr %p, i64 %index, i64 %shares)
+  call void @leave(ptr %p, ptr %t, i64 %processor)
   call void @work(ptr %p, i64 %index, i64 %epoch, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain,
       i64 %shares, ptr %ep, i64 %epoch, i1 true)
   br label %needed
@@ -409,6 +416,9 @@ shared:
   store atomic i64 %grain, ptr %gp monotonic, align 8
   %hp = field pool.shares %p
   store atomic i64 %shares, ptr %hp monotonic, align 8
+  %processor = call i64 @processor()
+  %cp = field pool.processor %p
+  store atomic i64 %processor, ptr %cp monotonic, align 8
   store atomic i64 %epoch, ptr %ep seq_cst, align 8
   call void @wake_next(ptr %p, i64 0, i64 %shares)
   %groups = call i64 @ratio_up(i64 %shares, i64 GROUP_SHARES)
@@ -426,4 +436,4 @@ out:
 }
 """
 
-FUNCTIONS = _FUNCTIONS + pool_waiting.FUNCTIONS
+FUNCTIONS = _FUNCTIONS + pool_waiting.FUNCTIONS + pool_placing.FUNCTIONS
