@@ -23,7 +23,6 @@ from .peers import PEERS
 from .tasks import Kind, Task
 
 ROOT = Path(__file__).resolve().parent.parent
-PAUSE = 0.05  # seconds between peers, in which the previous peer's pool of threads goes to sleep
 LONGEST_ANSWER = 300.0  # seconds
 LONGEST_END = 10.0  # seconds
 FRESH_SAMPLES = 3
@@ -258,7 +257,6 @@ class Session:
         for _ in range(self.rounds):
             for name, result in results.items():
                 if result.wants_more:
-                    time.sleep(PAUSE)
                     result.collect(workers[name].ask({"do": "sample", "budget": self.budget}))
         for worker in workers.values():
             worker.ask({"do": "release"})
