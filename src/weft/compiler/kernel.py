@@ -197,6 +197,21 @@ class Kernel:
         told_apart = [i for i in self.instructions if i.params and not i.primitive.equal_is_same]
         return self.primitives, tuple([ExactParameters(i.params.values()) for i in told_apart])
 
+    def is_nonpositive(self, number: int) -> bool:
+        """Whether a value is known not to be above 0, because something that is at least as large is subtracted."""
+        instruction = self.instructions[number]
+        if instruction.operation != "apply" or not instruction.primitive.is_difference or instruction.dtype.is_complex:
+            return False
+        value, subtracted = instruction.inputs
+        return self._is_bound(subtracted, value)
+
+    def _is_bound(self, number: int, of: int) -> bool:
+        """Whether a value is known to be at least as large as another one, unless it is NaN."""
+        instruction = self.instructions[number]
+        if instruction.operation not in ("apply", "reduce") or not instruction.primitive.is_bound:
+            return False
+        return any(source == of or self._is_bound(source, of) for source in instruction.inputs)
+
     def check(self) -> None:
         """Raise if the kernel contradicts itself."""
         for position, instruction in enumerate(self.instructions):
@@ -213,17 +228,18 @@ def folds_in_chunks(kernel: Kernel, instruction: Instruction) -> bool:
     """Whether the bits of an instruction's result depend on whether chunks of its row are folded separately."""
     if instruction.operation != "reduce" or kernel.lane != "reduced":
         return False
-    return _depends_on_order(kernel, instruction)
+    return depends_on_order(kernel, instruction)
 
 
 def folds_in_parts(kernel: Kernel, instruction: Instruction) -> bool:
     """Whether the bits of an instruction's result depend on whether parts of its sweep are folded separately."""
     if instruction.operation != "reduce" or kernel.lane != "parallel" or kernel.sweeps != 1 or kernel.ragged:
         return False
-    return _depends_on_order(kernel, instruction)
+    return depends_on_order(kernel, instruction)
 
 
-def _depends_on_order(kernel: Kernel, instruction: Instruction) -> bool:
+def depends_on_order(kernel: Kernel, instruction: Instruction) -> bool:
+    """Whether the bits of a reduction's result depend on how elements are grouped."""
     reducer, elements = instruction.primitive.reducer, kernel.instructions[instruction.inputs[0]].dtype
     return not reducer.ordered and not reducer.regroups(instruction.params.get("of", elements))
 

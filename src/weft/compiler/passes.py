@@ -39,23 +39,41 @@ class Pass:
         return [number for number in self.needed if number not in self.recalled]
 
 
+def folds_apart(kernel: Kernel, number: int) -> bool:
+    """Whether a reduction takes less time in a pass of its own. A processor converts numbers that it loads from the
+    stack in fewer operations than numbers in registers, of which it has to move the upper half first."""
+    instruction = kernel.instructions[number]
+    if instruction.operation != "reduce" or len(instruction.inputs) != 1:
+        return False
+    source = kernel.instructions[instruction.inputs[0]]
+    widened = any(
+        dtype.size > max(source.dtype.size, 4) for dtype, _ in instruction.primitive.reducer.identity(source.dtype)
+    )
+    return is_expensive(source) and source.dtype.is_floating and widened
+
+
 def nothing(instruction: Instruction) -> bool:
     """The choice of values to save, if none are saved."""
     return False
 
 
 def passes_of(
-    kernel: Kernel, *, worth_saving: Callable[[Instruction], bool] = nothing, lanes_in_sweeps: bool = False
+    kernel: Kernel,
+    *,
+    worth_saving: Callable[[Instruction], bool] = nothing,
+    lanes_in_sweeps: bool = False,
+    apart: bool = False,
 ) -> list[Pass]:
     """The passes of a kernel, in order; a pass without roots is empty.
 
-    Values that are ``worth_saving`` are saved for later passes. With ``lanes_in_sweeps``, the loop over lanes is inside
-    the loops over sweeps, so values that differ between lanes are computed there.
+    Values that are ``worth_saving`` are saved for later passes. If ``apart``, some reductions have passes of their own,
+    as `folds_apart` says; the values that they fold are then roots of the pass before. With ``lanes_in_sweeps``, the
+    loop over lanes is inside the loops over sweeps, so values that differ between lanes are computed there.
     """
     passes: list[Pass] = []
     saved: set[int] = set()
     first: dict[int, Pass] = {}
-    for current in _empty_passes(kernel):
+    for current in _with_folds_apart(kernel, _empty_passes(kernel)) if apart else _empty_passes(kernel):
         worth = [number for number in first if worth_saving(kernel.instructions[number])]
         _collect(kernel, current, worth, saved, lanes_in_sweeps)
         for number in current.recalled:
@@ -82,6 +100,20 @@ def _empty_passes(kernel: Kernel) -> list[Pass]:
         if len(forwards) < len(roots):
             passes.append(Pass([number for number in roots if number in backwards], stage, backwards=True))
     return passes
+
+
+def _with_folds_apart(kernel: Kernel, passes: list[Pass]) -> list[Pass]:
+    """Passes with some reductions in passes of their own."""
+    found = []
+    for current in passes:
+        folds = [] if current.backwards else [number for number in current.roots if folds_apart(kernel, number)]
+        if not folds:
+            found.append(current)
+            continue
+        others = {number for number in current.roots if number not in folds}
+        others.update(kernel.instructions[number].inputs[0] for number in folds)
+        found += [Pass(sorted(others), current.stage), Pass(folds, current.stage)]
+    return found
 
 
 def _collect(

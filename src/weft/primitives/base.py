@@ -53,6 +53,7 @@ class Primitive:
     ``several``: a node has several results; see `Several`. ``is_transparent``: these are its inputs under other names.
     ``is_result``: a node is one of these results; its parameter is the position.
     ``has_alias``: the primitive overrides `alias`.
+    ``is_bound``: the result is at least each of the inputs, or each element of the input, or NaN.
     ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
 
@@ -67,6 +68,7 @@ class Primitive:
     is_transparent = False
     several = False
     is_result = False
+    is_bound = False
     linear_jvp = False
     has_alias = False
 
@@ -270,6 +272,12 @@ class Elementwise(Primitive):
     pair: Callable[..., tuple[Any, Any]] | None = None
     """``pair(L, *values)`` gives the results at two indices together, if they share work. The last three inputs are
     then int64: the first index, the distance to the second, and how many elements there are."""
+
+    is_difference = False
+    """Whether the result is the first input minus the second."""
+    lanes_of_nonpositive: Callable[..., Any] | None = None
+    """``lanes_of_nonpositive(L, x)`` is scalar code that takes less time and gives the same bits, if the only input is
+    known not to be above 0."""
 
     def __init__(
         self,

@@ -54,6 +54,7 @@ def _is_bool(dtype: Dtype) -> bool:
 
 add: Elementwise = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1))
 subtract: Elementwise = Elementwise("subtract", lambda L, x, y: x - y, (1, -1), accepts=is_number)
+subtract.is_difference = True
 multiply: Elementwise = Elementwise(
     "multiply",
     lambda L, x, y: x & y if x.dtype.is_bool else x * y,
@@ -163,6 +164,7 @@ maximum: Elementwise = Elementwise(
     (lambda t, out, x, y: _where_larger(t, p.greater(x, y)), lambda t, out, x, y: _where_larger(t, p.less_equal(x, y))),
     exact=True,
 )
+maximum.is_bound = True
 minimum: Elementwise = Elementwise(
     "minimum",
     lambda L, x, y: complex_extreme(L, "lt", x, y) if x.dtype.is_complex else L.minimum(x, y),

@@ -364,6 +364,7 @@ def _extreme(name: str, lowest_first: bool) -> Reduction:
 
 
 max_ = _extreme("max", lowest_first=True)
+max_.is_bound = True
 min_ = _extreme("min", lowest_first=False)
 
 

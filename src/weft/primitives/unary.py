@@ -137,6 +137,7 @@ square: Elementwise = Elementwise(
 exp: Elementwise = Elementwise(
     "exp", lambda L, x: L.exp(x), (lambda t, out, x: t * out,), accepts=is_inexact, cheap=False
 )
+exp.lanes_of_nonpositive = lambda L, x: L.exp_of_nonpositive(x)
 expm1: Elementwise = Elementwise(
     "expm1", lambda L, x: L.expm1(x), (lambda t, out, x: t * (out + 1),), accepts=is_inexact, cheap=False
 )

@@ -8,7 +8,7 @@ from typing import Any
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction
+from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, depends_on_order
 
 
 class Running:
@@ -83,6 +83,11 @@ class Accumulator(Running):
         self.in_chunks, self.in_parts = generator.folds_chunks(instruction), generator.folds_parts(instruction)
         if self.in_chunks or self.in_parts:
             self.totals = Running(generator, instruction, L, vectors)
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether the bits of the result depend on how elements are grouped."""
+        return depends_on_order(self.g.kernel, self.instruction)
 
     def lifted(self) -> tuple[Any, ...]:
         """The current element (of each lane) as a state."""

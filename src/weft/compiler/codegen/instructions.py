@@ -133,7 +133,11 @@ class InstructionWriter:
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
         inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
-        result = instruction.primitive.lanes(L, *inputs, **instruction.params)
+        lanes = instruction.primitive.lanes
+        quicker = instruction.primitive.lanes_of_nonpositive
+        if quicker is not None and self.kernel.is_nonpositive(instruction.inputs[0]):
+            lanes = quicker
+        result = lanes(L, *inputs, **instruction.params)
         if instruction.dtype in HALVES and not instruction.primitive.exact:
             return L.round_to(result, instruction.dtype)
         if isinstance(result, Value) and result.dtype is not instruction.dtype:

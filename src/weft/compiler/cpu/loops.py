@@ -47,6 +47,15 @@ def generate(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     return _Generator(kernel, schedule).function(name)
 
 
+VECTORS_AT_ONCE, MOST_AT_ONCE = 4, 8
+"""How many vectors of a row are folded at once, if elements may be grouped in any way, and how many instructions may
+compute the elements."""
+
+
+MOST_REPEATED = 4
+"""How many values of a row are repeated in all lanes of registers before a loop over its lanes, at most."""
+
+
 class _Generator(NestWriter):
     """``ahead`` are the loads whose next row is prefetched, with their distances from row to row."""
 
@@ -59,6 +68,7 @@ class _Generator(NestWriter):
         self.sweep_outer = schedule.walk.sweeps_outside
         self.saved: dict[int, str] = {}
         self.ahead: dict[int, str] = {}
+        self.repeated: dict[str, Value] = {}
         self.rows_at_once = SWEEP_OUTER_ROWS if schedule.walk is Walk.SWEEP_OUTER else 1
         self.states: list[Running] = []
         self.first_lane = self.last_lane = "0"
@@ -361,9 +371,66 @@ class _Generator(NestWriter):
         if self.sweep_outer:
             self._lanes(self.first_lane, self.last_lane, lambda: self._accumulate_saved(current, reductions))
         else:
-            self._by_chunks(
-                reductions, lambda start, stop: self._lanes(start, stop, lambda: self._accumulate(current, reductions))
-            )
+            self._by_chunks(reductions, lambda start, stop: self._row_lanes(start, stop, current, reductions))
+
+    def _sweep(self, current: Pass) -> None:
+        if self.kernel.lane == "reduced":
+            self._repeat_values(current)
+        super()._sweep(current)
+
+    def _repeat_values(self, current: Pass) -> None:
+        """Repeat values of the row that a pass needs in all lanes. LLVM would do so again for each vector."""
+        varying = [i for i in map(self.kernel.instructions.__getitem__, current.computed) if i.varying]
+        inputs = dict.fromkeys([value for i in varying for value in i.inputs if value in self.values])
+        found = [self.values[value] for value in inputs]
+        scalars = [one for one in found if isinstance(one, Value) and one.lanes.width == 1 and one.name.startswith("%")]
+        for one in scalars[:MOST_REPEATED]:
+            if one.name not in self.repeated:
+                self.repeated[one.name] = self.vector.splat(one)
+
+    def fitted(self, value: Any, L: Lanes) -> Any:
+        if L is self.vector and isinstance(value, Value) and value.name in self.repeated:
+            return self.repeated[value.name]
+        return super().fitted(value, L)
+
+    def _row_lanes(self, start: str, stop: str, current: Pass, reductions: Reductions) -> None:
+        """Fold and store the lanes ``start`` to ``stop`` of a row."""
+        if self._regroups(current, reductions):
+            size = VECTORS_AT_ONCE * self.width
+            whole = self.e.assign(f"and i64 {self.e.assign(f'sub i64 {stop}, {start}')}, {-size}")
+            end = self.e.assign(f"add i64 {start}, {whole}")
+            with self.e.loop(start, end, size) as index, self._scope():
+                self._fold_at_once(index, current, reductions)
+            start = end
+        self._lanes(start, stop, lambda: self._accumulate(current, reductions))
+
+    def _regroups(self, current: Pass, reductions: Reductions) -> bool:
+        """Whether a pass only folds few instructions, in any grouping."""
+        if self.kernel.lane != "reduced" or not all(root in reductions for root in current.roots):
+            return False
+        if current.saved or current.recalled or current.backwards or len(current.needed) > MOST_AT_ONCE:
+            return False
+        states = reductions.values()
+        return all(isinstance(state, Accumulator) and not state.depends_on_order for state in states)
+
+    def _fold_at_once(self, start: str, current: Pass, reductions: Reductions) -> None:
+        """Fold several vectors with each other, then with the states: so a merge with a state, which waits for the one
+        before, is needed only once."""
+        states = [state for state in dict.fromkeys(reductions.values()) if isinstance(state, Accumulator)]
+        lifted: list[list[Any]] = []
+        for vector in range(VECTORS_AT_ONCE):
+            with self._scope():
+                self.lane_index = self.e.assign(f"add i64 {start}, {vector * self.width}")
+                for position in current.needed:
+                    if position not in reductions and position not in self.values:
+                        self.values[position] = self._instruction(position, self.kernel.instructions[position])
+                lifted.append([state.lifted() for state in states])
+        for state, parts in zip(states, zip(*lifted, strict=True), strict=True):
+            joined = list(parts)
+            while len(joined) > 1:
+                pairs = zip(joined[::2], joined[1::2], strict=True)
+                joined = [state.reducer.merge(self.vector, *pair) for pair in pairs]
+            state.write(state.reducer.merge(state.L, state.read(), joined[0]))
 
     def _sweep_by_vector(self, extent: str, current: Pass, reductions: Reductions) -> None:
         """The last sweep axis, some rows at a time: each vector of lanes goes through all of these rows, so that its

@@ -10,10 +10,12 @@ from math import prod
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
-from weft.compiler.passes import SHORT_ROW, Pass, is_expensive, nothing, passes_of
+from weft.compiler.passes import SHORT_ROW, Pass, folds_apart, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
 
 TILE_ROWS = 16
+SHORTEST_FOLDED_APART = 128
+"""Rows of at least this many elements may have passes that only fold."""
 LANE_BLOCK = 1 << 14
 PIECES_BLOCK = 1 << 12
 SWEEP_OUTER_BLOCK = 1024
@@ -85,7 +87,7 @@ class CpuSchedule(Schedule):
     ``ahead`` rows before they are used; in a kernel with sweeps they are stores, which are prefetched ``ahead`` turns
     of the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
-    part by part."""
+    part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -100,10 +102,12 @@ class CpuSchedule(Schedule):
     cut: BodyCut | None = None
     in_chunks: bool = False
     in_parts: bool = False
+    folds_apart: bool = False
 
     @property
     def text(self) -> str:
         parts = [self.walk.value, "in chunks" if self.in_chunks else "", "in parts" if self.in_parts else ""]
+        parts.append("folds apart" if self.folds_apart else "")
         if self.cut is not None and max(self.cut.at_once) > 1:
             parts.append("several vectors at once")
         for name, numbers in (
@@ -127,7 +131,9 @@ class CpuSchedule(Schedule):
         if self.cut is not None:
             return list(self.cut.pieces)
         worth_saving = is_expensive if self.walk is Walk.SHORT_ROWS else nothing
-        return passes_of(kernel, worth_saving=worth_saving, lanes_in_sweeps=self.walk.sweeps_outside)
+        return passes_of(
+            kernel, worth_saving=worth_saving, lanes_in_sweeps=self.walk.sweeps_outside, apart=self.folds_apart
+        )
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         passes = list(enumerate(self.passes(kernel)))
@@ -207,6 +213,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         cut,
         launch.in_chunks,
         launch.in_parts,
+        walk is Walk.SHORT_ROWS and _folds_apart(launch),
     )
 
 
@@ -278,13 +285,21 @@ def _whole_vectors(lanes: int) -> int:
 def _walk(launch: Launch) -> Walk:
     kernel = launch.kernel
     if kernel.lane == "reduced" and not kernel.sweeps and launch.lane_extent <= SHORT_ROW and not kernel.backwards:
-        saves = any(current.recalled for current in passes_of(kernel, worth_saving=is_expensive))
+        apart = _folds_apart(launch)
+        saves = any(current.recalled for current in passes_of(kernel, worth_saving=is_expensive, apart=apart))
         return Walk.SHORT_ROWS if saves else Walk.PLAIN
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
     by_rows = _folds_rows_of_memory(kernel) or _scatters_rows(kernel)
     if kernel.lane == "parallel" and kernel.sweeps and large and by_rows:
         return Walk.ROW_BY_ROW if _goes_row_by_row(launch) else Walk.SWEEP_OUTER
     return Walk.PLAIN
+
+
+def _folds_apart(launch: Launch) -> bool:
+    """Whether a short row is long enough for passes that only fold."""
+    return launch.lane_extent >= SHORTEST_FOLDED_APART and any(
+        folds_apart(launch.kernel, number) for number in range(len(launch.kernel.instructions))
+    )
 
 
 def _goes_row_by_row(launch: Launch) -> bool:

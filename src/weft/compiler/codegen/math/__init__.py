@@ -38,6 +38,9 @@ class MathLanes(Lanes):
     def exp(self, x: Any) -> Any:
         return complex.exp(self, x) if isinstance(x, Complex) else exponential.exp(self, working(x))
 
+    def exp_of_nonpositive(self, x: Any) -> Any:
+        return complex.exp(self, x) if isinstance(x, Complex) else exponential.exp_of_nonpositive(self, working(x))
+
     def exp2(self, x: Value) -> Value:
         return exponential.exp2(self, working(x))
 

@@ -41,7 +41,7 @@ Q: Table = {
     ),
 }
 # Beyond these the result is 0 or infinity; within them 2^n is a product of two normal numbers.
-RANGE: Table = {FLOAT32: (-105.0, 90.0), FLOAT64: (-746.0, 711.0)}
+RANGE: Table = {FLOAT32: (-104.0, 90.0), FLOAT64: (-746.0, 711.0)}
 # 2^r = 1 + r Q(r) for abs(r) <= 1/2
 EXP2: Table = {
     FLOAT32: (0.00015823996, 0.001341768, 0.009617065, 0.055502728, 0.24022655, 0.69314724),
@@ -66,34 +66,52 @@ EXPONENTS: Table = {FLOAT32: (-152.0, 130.0), FLOAT64: (-1080.0, 1026.0)}
 EXPM1_IS_INFINITE = {FLOAT32: 89.0, FLOAT64: 710.0}
 
 
-def reduce(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
-    """``r``, ``n``, and ``n`` plus twice the exponent's bias in the lowest bits of an unsigned integer."""
+def reduce(L: Lanes, x: Value, added: int | None = None) -> tuple[Value, Value, Value]:
+    """``r``, ``n``, and in the lowest bits of an unsigned integer ``n`` plus an even number: ``added``, or else twice
+    the exponent's bias."""
     format_ = format_of(x)
     high, low = LN2[format_]
-    shifter = format_.shifter + 2 * format_.bias
+    shifter = format_.shifter + (2 * format_.bias if added is None else added)
     shifted = L.fma(x, LOG2_E, shifter)
     n = shifted - shifter
     r = L.fma(n, -low, L.fma(n, -high, x))
     return r, n, L.bitcast(shifted, format_.unsigned)
 
 
-def scale(L: Lanes, x: Value, bits: Value) -> Value:
-    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be out of the range of normal numbers."""
+def scale(L: Lanes, x: Value, bits: Value, is_zero: Value | None = None) -> Value:
+    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be out of the range of normal numbers.
+
+    The result is 0 where it ``is_zero``. Zeros are not computed: processors take over a hundred cycles for a product
+    that underflows.
+    """
     format_: FloatFormat = format_of(x)
     half = bits >> 1
     first = L.bitcast(half << format_.fraction_bits, format_.dtype)
     second = L.bitcast((bits - half) << format_.fraction_bits, format_.dtype)
-    return x * first * second
+    half_scaled = x * first
+    return (half_scaled if is_zero is None else L.select(is_zero, 0.0, half_scaled)) * second
 
 
 def exp(L: Lanes, x: Value) -> Value:
     lowest, highest = RANGE[format_of(x)]
     r, _, bits = reduce(L, at_most(L, at_least(L, x, lowest), highest))
-    return scale(L, _exp_of_rest(L, r), bits)
+    return scale(L, _exp_of_rest(L, r), bits, x < lowest)
 
 
 def _exp_of_rest(L: Lanes, r: Value) -> Value:
     return L.polynomial(r, (*Q[format_of(r)], 1.0, 1.0))
+
+
+def exp_of_nonpositive(L: Lanes, x: Value) -> Value:
+    """``exp(x)`` for an x that is not above 0. Then ``2^n`` times a constant is always a normal number, so it is one
+    factor instead of two; the product with the constant's inverse rounds once. Zeros are not computed, as in `scale`.
+    """
+    format_ = format_of(x)
+    lowest, _ = RANGE[format_]
+    more = format_.bias // 2 + 2
+    r, _, bits = reduce(L, x, format_.bias + more)
+    y = _exp_of_rest(L, r) * L.bitcast(bits << format_.fraction_bits, format_.dtype)
+    return L.select(x < lowest, 0.0, y) * 2.0**-more
 
 
 def half_exp(L: Lanes, x: Value) -> Value:
