@@ -20,7 +20,7 @@ from typing import Any, overload
 from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.values import Complex, Number, Value
+from weft.compiler.codegen.values import Complex, Number, RoundedValue, Value
 from weft.dtypes import Dtype
 
 REGISTER_TYPES: dict[Dtype, str] = {
@@ -394,12 +394,23 @@ class Lanes:
 
     def round_to(self, x: Value, dtype: Dtype) -> Value:
         """Round a float32 value to the nearest ``float16`` or ``bfloat16``, still held as float32."""
-        if dtype is dtypes.float16:
-            return self.half_from_bits(self.half_to_bits(Value(self, x.name, dtype)), dtype)
-        if self.emitter.rounds_bfloat16:
-            return self.half_from_bits(self._rounded("bfloat", x), dtype)
+        if dtype is dtypes.float16 or self.emitter.rounds_bfloat16:
+            bits = self.half_to_bits(Value(self, x.name, dtype))
+            return RoundedValue(self.half_from_bits(bits, dtype), bits)
         bits = self._rounded_bfloat16_bits(x)
-        return Value(self, self.bitcast(bits, dtypes.float32).name, dtype)
+        return RoundedValue(Value(self, self.bitcast(bits, dtypes.float32).name, dtype), bits)
+
+    def round_quickly(self, x: Value) -> Value:
+        """Round a float32 value to ``bfloat16``, where subnormal numbers may become zero."""
+        if self.width == 1 or not self._rounds_to_bfloat16:
+            return self.round_to(x, dtypes.bfloat16)
+        bits = self._rounded("bfloat", x)
+        return RoundedValue(self.half_from_bits(bits, dtypes.bfloat16), bits)
+
+    @property
+    def _rounds_to_bfloat16(self) -> bool:
+        """Whether the CPU has an instruction that rounds vectors to bfloat16. It takes subnormal numbers as zero."""
+        return "+avx512bf16" in host.current().features.split(",")
 
     def _rounded(self, half: str, x: Value) -> Value:
         """The bits of float32 values rounded to ``half``, a type of LLVM."""
@@ -418,11 +429,13 @@ class Lanes:
 
     def half_to_bits(self, x: Value) -> Value:
         """The bits that a half-precision value has in memory, rounded to its dtype, as uint16."""
+        if isinstance(x, RoundedValue):
+            return x.bits if x.bits.dtype is dtypes.uint16 else self._cast("trunc", x.bits >> 16, dtypes.uint16)
         if x.dtype is dtypes.float16:
             return self._rounded("half", x)
         if self.emitter.rounds_bfloat16:
             return self._rounded("bfloat", x)
-        if self.width > 1 and "+avx512bf16" in host.current().features.split(","):
+        if self.width > 1 and self._rounds_to_bfloat16:
             return self._rounded_to_bfloat16_bits(x)
         return self._cast("trunc", self._rounded_bfloat16_bits(x) >> 16, dtypes.uint16)
 

@@ -83,6 +83,17 @@ class Value:
     # `==` and `!=` are Python's own, so that values can be dictionary keys: use Lanes.equal and Lanes.not_equal.
 
 
+class RoundedValue(Value):
+    """Numbers that were rounded to half precision, with their ``bits``: as uint16, or as uint32 whose lower half is
+    zero. To store them, they need not be rounded again."""
+
+    __slots__ = ("bits",)
+
+    def __init__(self, value: Value, bits: Value) -> None:
+        super().__init__(value.lanes, value.name, value.dtype)
+        self.bits = bits
+
+
 class Complex:
     """A complex number per lane: two real values with the arithmetic of complex numbers."""
 
