@@ -145,7 +145,8 @@ def test_other_dtypes_have_one_plan() -> None:
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float32], ids=str)
 def test_products_that_planning_makes_are_reproducible(dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan depends on its program alone, in which convolutions and attention have no precision."""
+    """A plan depends on its program alone, in which convolutions have no precision. That of attention matters for
+    bfloat16 in tile registers only."""
     found: list[str] = []
     original = rewrites.planned_graph
 
@@ -157,8 +158,11 @@ def test_products_that_planning_makes_are_reproducible(dtype: mx.Dtype, monkeypa
     monkeypatch.setattr("weft.compiler.planner.planned_graph", noted)
     x, w, q = (drawn(10, *shape).astype(dtype) for shape in ((2, 5, 7, 34), (33, 1, 1, 34), (1, 3, 37, 34)))
     with weft.matmul_precision(FAST):
-        mx.eval(mx.conv2d(x, w), mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0))
-    assert set(found) == {REPRODUCIBLE}
+        mx.eval(mx.conv2d(x, w))
+        assert set(found) == {REPRODUCIBLE}
+        mx.eval(mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0))
+    in_tiles = dtype == mx.bfloat16 and product_amx.is_available()
+    assert set(found) == ({REPRODUCIBLE, FAST} if in_tiles else {REPRODUCIBLE})
 
 
 def test_the_innermost_block_counts(process_precision: Callable[[str], None]) -> None:

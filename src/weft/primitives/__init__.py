@@ -28,6 +28,7 @@ from weft.primitives.long_scans import *
 from weft.primitives.products import *
 from weft.primitives.quantized_formats import *
 from weft.primitives.quantized_products import *
+from weft.primitives.quick import *
 from weft.primitives.random_functions import *
 from weft.primitives.randomness import *
 from weft.primitives.reducers import *

@@ -79,7 +79,8 @@ def matmul_precision(precision: str) -> Iterator[None]:
     gives the defined bits, apart from subnormal numbers: it is used in both cases, and ``"fast"`` does not look for
     those.) ``mx.compile(f).explain(...)`` says which products used them. On NVIDIA's GPUs ``"fast"`` products of
     ``float32`` may round operands to 11 bits (TF32); there, a library makes all products of floating point numbers, in
-    an order of its own. Convolutions and attention are the same with both.
+    an order of its own. Attention of ``bfloat16`` is made of such products, and the weights of its keys are rounded to
+    ``bfloat16`` then; its derivatives, and convolutions, are the same with both.
 
     Args:
         precision: ``"reproducible"`` or ``"fast"``.

@@ -110,14 +110,14 @@ rows and columns of its tiles."""
 
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
-    """Whether a kernel can be attached to a product. It cannot if numbers are complex, if tile registers are used, if
-    there is little work, or if the kernel needs whole rows and tiles are narrower. Nor can it if columns are read line
-    by line, or if a single column is not computed as a row, because the lanes of the kernel go along it."""
+    """Whether a kernel can be attached to a product. It cannot if numbers are complex, if there is little work, or if
+    the kernel needs whole rows and tiles are narrower. Nor can it if columns are read line by line, or if a single
+    column is not computed as a row, because the lanes of the kernel go along it."""
     product = _product_of(call, whole, in_memory)
     in_own_way = product.axes is not None and (product.extents[1] == 1 or _is_of_lines(product))
-    if product.dtype.is_complex or _uses_tile_registers(call) or in_own_way:
+    if product.dtype.is_complex or in_own_way:
         return False
-    tiled = _tiled(product)
+    tiled = _of_tile_registers(product) if _uses_tile_registers(call) else _tiled(product)
     return tiled is not None and are_worth_calls(product, tiled, whole)
 
 
@@ -341,11 +341,14 @@ def _uses_tile_registers(call: RoutineCall) -> bool:
     return may_use and product_amx.is_worth_it(rows, columns) and product_amx.is_available()
 
 
-def _of_tile_registers(product: Product) -> Tiled:
-    """A product of bfloat16 in tile registers."""
-    _, _, places, extents, _, batch = product[:6]
-    tile = product_amx.tile_of(extents, product.matrices, thread_count())
-    return product_amx.address, product_amx.numbers_of(places, extents, product.strides, tile, batch), tile
+def _of_tile_registers(product: Product) -> Tiled | None:
+    """A product of bfloat16 in tile registers; None if no kernel can be attached to it as it has to be."""
+    _, _, places, extents, _, batch, kernel, whole, in_memory = product[:9]
+    tile = product_amx.tile_of(extents, product.matrices, thread_count(), whole, in_memory)
+    if tile is None:
+        return None
+    numbers = product_amx.numbers_of(places, extents, product.strides, tile, batch, kernel)
+    return product_amx.address, numbers, tile[:2]
 
 
 def _of_complex(product: Product) -> Tiled | None:

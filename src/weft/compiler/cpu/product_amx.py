@@ -22,6 +22,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image, load, store
+from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, transposed
 from weft.compiler.cpu.product import (
@@ -34,6 +35,7 @@ from weft.compiler.cpu.product import (
     TILE_WIDTH,
     step_numbers,
 )
+from weft.compiler.cpu.product import TERMS as AT_ONCE
 from weft.compiler.cpu.product_packing import PARAMETERS
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -47,7 +49,8 @@ from weft.compiler.cpu.product_step import (
     Sources,
     below,
 )
-from weft.compiler.cpu.product_tiles import Way
+from weft.compiler.cpu.product_tiles import SCRATCH_BYTES, Way
+from weft.primitives.routine import Attached
 from weft.runtime.steps import Place
 from weft.runtime.tile_registers import are_granted
 
@@ -62,14 +65,14 @@ PAIR_BYTES = 2 * SQUARE_BYTES
 """The two squares for a block are packed next to each other."""
 DEPTH = 512
 """How many terms are packed at once: for a block of rows, the first cache holds them."""
-BLOCK_BYTES = DEPTH // TERMS * PAIR_BYTES
-"""Bytes of packed numbers for the rows, or columns, of a block."""
+TERM_BYTES = PAIR_BYTES // TERMS // BLOCK
+"""Bytes of a packed term of one row or column."""
 AHEAD = 2 * PAIR_BYTES
 """How far ahead packed columns are prefetched: otherwise, multiplying mostly waits for the second cache."""
 GROUP = 4 * SIDE
 """How many rows are packed at once."""
 WIDEST = 640
-"""The most columns of a tile: the second cache holds them."""
+"""The most columns of a tile: the second cache holds `DEPTH` terms of them."""
 SMALLEST_SHARE = 1 << 22
 """The fewest multiplications for each thread."""
 PACKING = 64
@@ -106,6 +109,7 @@ def generate(name: str) -> str:
     functions = [
         *[_pack(way, by_elements) for way in (Way.ALONG, Way.ACROSS) for by_elements in (True, False)],
         _multiply_block(),
+        attached.caller(dtypes.float32.size),
         _step(name),
     ]
     contents = ", ".join(f"i8 {number}" for number in _CONFIGURATION)
@@ -172,10 +176,11 @@ def _pack(way: Way, by_elements: bool) -> EmittedFunction:
     """Pack up to ``DEPTH`` terms of ``%present`` elements. Squares are filled up with zeros after the terms."""
     w = _SquaresPacking(way)
     exchanged = (way is Way.ACROSS) != by_elements
+    size = w.multiply(w.rounded_up("%inner", TERMS), TERM_BYTES)
     with w.e.loop("0", "%present", BLOCK) as element, w.e.loop("0", "%inner", TERMS) as term:
         line, index = (element, term) if way is Way.ACROSS else (term, element)
         start = w.moved(w.line("%from", line), index, "i16")
-        block = w.moved("%to", w.multiply(element, BLOCK_BYTES // BLOCK))
+        block = w.moved("%to", w.multiply(element, size))
         pair = w.moved(block, w.multiply(term, PAIR_BYTES // TERMS))
         elements, terms = w.subtract("%present", element), w.subtract("%inner", term)
         enough = (w.compare("sge", elements, BLOCK), w.compare("sge", terms, TERMS))
@@ -275,27 +280,38 @@ class _SquaresStep(ProductStepWriter):
 
     def __init__(self) -> None:
         super().__init__(dtypes.float32, Sources(dtypes.bfloat16, dtypes.bfloat16), BATCH_AXES)
-        packed = [self.e.slot(f"[{n // BLOCK * BLOCK_BYTES} x i8], align 64") for n in (GROUP, WIDEST)]
+        packed = [self.e.slot(f"[{n * DEPTH * TERM_BYTES} x i8], align 64") for n in (GROUP, WIDEST)]
+        self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
         self.a = _Side("a", A_ROW, A_INNER, LEFT_WAY, packed[0], True)
         self.b = _Side("b", B_COLUMN, B_INNER, RIGHT_WAY, packed[1], False)
 
     def tile(self, unit: str) -> None:
         across, down = self.number(ACROSS), self.number(DOWN)
         others = self.divide(unit, across)
-        matrices = self.operands(self.divide(others, down))
+        matrix = self.divide(others, down)
+        matrices = self.operands(matrix)
         height, width = self.number(TILE_HEIGHT), self.number(TILE_WIDTH)
         top = self.multiply(self.remainder(others, down), height)
         left = self.multiply(self.remainder(unit, across), width)
         rows = self.rest(self.number(ROWS), top, height)
         columns = self.rest(self.number(COLUMNS), left, width)
+        in_scratch = self.compare("ne", self.of_section(attached.SCRATCH), 0)
+        reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
+        self.c_row = self.either(in_scratch, self.of_section(attached.PITCH), self.number(COLUMNS))
+        c_step = self.either(reused, 0, self.c_row)
+        in_memory = self.further(matrices["c"], self.add(self.multiply(top, self.c_row), left))
+        made = self.made_at(in_memory, self.scratch)
         with self.e.loop("0", self.number(INNER), DEPTH) as term:
             terms = self.rest(self.number(INNER), term, DEPTH)
+            last = self.compare("sge", self.add(term, DEPTH), self.number(INNER))
             self.pack(self.b, matrices["b"], left, term, terms, columns)
-            with self.e.loop("0", rows, GROUP) as start:
-                first, present = self.add(top, start), self.rest(rows, start, GROUP)
+            with self.e.loop("0", rows, self.number(AT_ONCE)) as start:
+                first, present = self.add(top, start), self.rest(rows, start, self.number(AT_ONCE))
                 self.pack(self.a, matrices["a"], first, term, terms, present)
-                target = self.further(matrices["c"], self.add(self.multiply(first, self.number(COLUMNS)), left))
+                target = self.further(made, self.multiply(start, c_step))
                 self.blocks(target, present, columns, terms, self.compare("ne", term, 0))
+                with self.e.when(last):
+                    self.call_attached((matrix, first, present, left, columns), target)
 
     def pack(self, side: _Side, operand: str, element: str, term: str, terms: str, present: str) -> None:
         strides = {Way.ACROSS: self.number(side.element), Way.ALONG: self.number(side.term)}
@@ -308,14 +324,13 @@ class _SquaresStep(ProductStepWriter):
 
     def blocks(self, target: str, rows: str, columns: str, terms: str, again: str) -> None:
         """Multiply the packed rows with the packed columns."""
-        far = self.number(COLUMNS)
-        squares = self.divide(self.add(terms, TERMS - 1), TERMS)
-        size = self.multiply(squares, PAIR_BYTES)
+        far, whole = self.c_row, self.rounded_up(terms, TERMS)
+        size, row_bytes = self.multiply(whole, PAIR_BYTES // TERMS), self.multiply(whole, TERM_BYTES)
         with self.e.loop("0", rows, BLOCK) as row:
-            a = self.moved(self.a.packed, self.multiply(row, BLOCK_BYTES // BLOCK))
+            a = self.moved(self.a.packed, self.multiply(row, row_bytes))
             line, high = self.further(target, self.multiply(row, far)), self.subtract(rows, row)
             with self.e.loop("0", columns, BLOCK) as column:
-                b = self.moved(self.b.packed, self.multiply(column, BLOCK_BYTES // BLOCK))
+                b = self.moved(self.b.packed, self.multiply(column, row_bytes))
                 c, wide = self.further(line, column), self.subtract(columns, column)
                 arguments = f"ptr {a}, ptr {b}, ptr {c}, i64 {far}, i64 {size}"
                 self.e.emit(f"call void @block({arguments}, i64 {high}, i64 {wide}, i1 {again})")
@@ -331,7 +346,35 @@ def _step(name: str) -> EmittedFunction:
     return writer.e, writer.e.function(name, STEP)
 
 
-def tile_of(extents: tuple[int, int, int], matrices: int, threads: int) -> tuple[int, int]:
+class RegisterTile(NamedTuple):
+    """Rows and columns of a tile, how many rows are packed at once, and whether all these use the same scratch
+    memory."""
+
+    rows: int
+    columns: int
+    at_once: int
+    reused: bool
+
+
+def tile_of(
+    extents: tuple[int, int, int], matrices: int, threads: int, whole: bool = False, in_memory: bool = True
+) -> RegisterTile | None:
+    """The tile of a product. None if it must have ``whole`` rows, or its result must not be made in memory, and there
+    is not enough room."""
+    _, columns, inner = extents
+    widest = WIDEST * DEPTH // min(DEPTH, -(-inner // TERMS) * TERMS) if whole else WIDEST
+    if whole and columns > widest:
+        return None
+    high, wide = _best_tile(extents, matrices, threads, widest, whole)
+    if in_memory:
+        return RegisterTile(high, wide, GROUP, False)
+    most, reused = SCRATCH_BYTES // (wide * dtypes.float32.size) // BLOCK * BLOCK, inner <= DEPTH
+    if most < (BLOCK if reused else high):
+        return None
+    return RegisterTile(high, wide, min(GROUP, most), reused)
+
+
+def _best_tile(extents: tuple[int, int, int], matrices: int, threads: int, widest: int, whole: bool) -> tuple[int, int]:
     """Rows and columns of a tile: with large tiles each operand is packed less often, with several all threads are
     busy."""
     rows, columns, inner = extents
@@ -341,7 +384,7 @@ def tile_of(extents: tuple[int, int, int], matrices: int, threads: int) -> tuple
         units = matrices * -(-rows // tile[0]) * -(-columns // tile[1])
         return -(-units // busy) * (tile[0] * tile[1] + PACKING * (tile[0] + tile[1]))
 
-    heights, widths = _parts(rows, rows, busy), _parts(columns, WIDEST, busy)
+    heights, widths = _parts(rows, rows, busy), _parts(columns, widest, 1 if whole else busy)
     return min(((high, wide) for high in heights for wide in widths), key=time)
 
 
@@ -356,10 +399,13 @@ def numbers_of(
     places: Sequence[Place],
     extents: tuple[int, int, int],
     strides: Sequence[int],
-    tile: tuple[int, int],
+    tile: RegisterTile,
     batch: Sequence[tuple[int, int, int, int]],
+    kernel: Attached | None,
 ) -> list[int]:
-    """The numbers of a step, as those of `product.step_numbers`."""
+    """The numbers of a step, as those of `product.step_numbers`; where that has how many terms are packed at once, this
+    has how many rows."""
     _, a_inner, _, b_column = strides
     ways = (Way.ACROSS if a_inner == 1 else Way.ALONG, Way.ALONG if b_column == 1 else Way.ACROSS)
-    return step_numbers(places, extents, strides, tile, ways, batch)
+    section = attached.section(kernel, attached.Lines(extents[0], False, tile.columns, tile.reused))
+    return step_numbers(places, extents, strides, tile[:2], ways, batch, section, terms=tile.at_once)

@@ -89,4 +89,5 @@ implemented_in(
     "weft.compiler.cpu.depthwise",
     "weft.compiler.cpu.convolutions",
 )
+replaced_in(CpuTarget.kind, "weft.compiler.cpu.attention", "attention")
 replaced_in(CpuTarget.kind, "weft.compiler.cpu.convolutions", "convolution", "convolution_weights")

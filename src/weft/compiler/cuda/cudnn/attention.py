@@ -16,7 +16,7 @@ from weft.compiler.cuda.cudnn.graphs import row_major
 from weft.compiler.cuda.cudnn.operations import CudnnOperation
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
-from weft.primitives.attention import MASKS, few_queries
+from weft.primitives.attention_formulas import MASKS, given_inputs
 from weft.primitives.attention_parts import in_parts
 from weft.primitives.base import Array
 from weft.primitives.replacing import replaces
@@ -175,8 +175,11 @@ class _Problem(NamedTuple):
 def _attention(node: Node, machine: Any) -> Sequence[Node] | None:
     q = node.inputs[0]
     if q.dtype in _HALVES and q.shape[3] <= FEW_QUERIES:
-        return [few_queries([wrap(x) for x in node.inputs], **node.keywords, multiply=_multiplied).node]
-    problem = _problem(node.inputs, **node.keywords)
+        return [
+            given_inputs([wrap(x) for x in node.inputs], node.keywords).value_of_halves(_multiplied, quickly=False).node
+        ]
+    mask, sinks, _ = node.params
+    problem = _problem(node.inputs, mask, sinks)
     found = None if problem is None else problem.value(machine) or problem.apart.value(machine)
     if problem is None or found is None:
         return in_parts(node)
@@ -191,7 +194,7 @@ def _multiplied(a: Array, b: Array) -> Array:
 
 @replaces("cuda", p.attention_gradients)
 def _attention_gradients(node: Node, machine: Any) -> Sequence[Node] | None:
-    mask, sinks, _ = node.params
+    mask, sinks, *_ = node.params
     *given, output, cotangent = node.inputs
     problem = _problem(given, mask, sinks)
     if problem is None or problem.added is not None:
