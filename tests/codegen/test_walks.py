@@ -7,6 +7,9 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
+from weft.compiler.cpu.loops import MOST_TRANSPOSITIONS, generate
+from weft.compiler.cpu.schedule import CpuSchedule
+from weft.runtime.host import host
 
 
 @pytest.mark.parametrize("axes", [(0, 3, 1, 2), (3, 0, 1, 2), (3, 1, 0, 2)], ids=str)
@@ -25,3 +28,24 @@ def test_a_transposed_array_is_read_in_tiles_wherever_its_last_axis_goes(
         (plan,) = plans_of(padded, x)
         assert "tiled" in str(plan)
         np.testing.assert_array_equal(np.array(padded(x)), np.pad(np.transpose(np.array(x), axes), around))
+
+
+@pytest.mark.parametrize("count", [MOST_TRANSPOSITIONS, 30])
+def test_code_that_transposes_many_arrays_is_written_once(count: int) -> None:
+    arrays = [((mx.arange(30 * 37) * (k + 1)) % 11).reshape(30, 37).astype(mx.float32) for k in range(count)]
+    others = [(x + 3).astype(mx.int16) for x in arrays[:3]]
+
+    def total(start: mx.array, *arrays: mx.array) -> mx.array:
+        return sum([x.T.astype(mx.float32) for x in arrays], start)
+
+    with mx.stream(mx.cpu):
+        start = mx.zeros((37, 30))
+        (plan,) = plans_of(total, start, *arrays, *others)
+        expected = sum([np.array(x).T for x in [*arrays, *others]])
+        np.testing.assert_array_equal(np.array(total(start, *arrays, *others)), expected)
+    (record,) = plan.describe().records
+    assert record.launch is not None
+    schedule = host.target.schedule(record.launch)
+    assert isinstance(schedule, CpuSchedule)
+    assert len(schedule.transposed) == count + len(others)
+    assert generate(record.launch.kernel, schedule, "kernel").count("shufflevector") <= 64 * (MOST_TRANSPOSITIONS + 4)

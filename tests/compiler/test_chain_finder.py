@@ -22,6 +22,7 @@ from weft import dtypes
 from weft.compiler.chains import MOST_ENTRIES, ScheduledGroup
 from weft.compiler.groups import FusedGroup, Layout
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
+from weft.graph.node import Node
 from weft.primitives import Primitive
 
 
@@ -227,3 +228,28 @@ def test_how_many_addresses_and_constants_there_are(constants: int) -> None:
     steps = Steps()
     three_steps(steps, constants=constants)
     assert [chain[1] for chain in steps.chains()] == [2 if constants == MOST_ENTRIES - 4 else 1]
+
+
+class CountedSet(set[Node]):
+    """How often it was asked for a node."""
+
+    asked = 0
+
+    def __contains__(self, node: object) -> bool:
+        self.asked += 1
+        return super().__contains__(node)
+
+
+def test_each_step_of_a_chain_is_looked_at_once() -> None:
+    """A program that repeats many small products has chains of a hundred steps."""
+
+    def questions(calls: int) -> int:
+        steps, shared = Steps(), CountedSet()
+        node = value()
+        for _ in range(calls):
+            node = steps.call(node)
+        (chain,) = steps.finder(fixed=[node], shared=shared).found()
+        assert (chain.first, chain.last) == (0, calls - 1)
+        return shared.asked
+
+    assert questions(80) == 2 * questions(40)

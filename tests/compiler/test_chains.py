@@ -97,5 +97,5 @@ def test_accesses_that_do_not_stay(one: NodeAccess, turns: int) -> None:
 def test_what_a_step_accesses() -> None:
     other = mx.zeros((4, 30)).node
     reading, leaving = accessing([(4, 30)], [(30, 1)]), NodeAccess(other, False, [(4, 0)], [(30, 1)], 0)
-    found = TurnAccesses.of([reading, leaving], 4)
-    assert found == (frozenset([NODE, other]), frozenset([NODE]), frozenset([other]))
+    found = TurnAccesses.of([reading, leaving], 4, None)
+    assert found == (frozenset([NODE, other]), frozenset([NODE]), frozenset([other]), 0)

@@ -8,7 +8,6 @@ runs for the same units of work, so results are the same bits.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,18 +86,21 @@ class NodeAccess(NamedTuple):
 
 
 class TurnAccesses(NamedTuple):
-    """The nodes that a step accesses, those that it reads, and those of which a turn accesses another turn's part."""
+    """The nodes that a step accesses, those that it reads, and those of which a turn accesses another turn's part; and
+    how many constants it uses."""
 
     nodes: frozenset[Node]
     read: frozenset[Node]
     leaving: frozenset[Node]
+    constants: int
 
     @staticmethod
-    def of(accesses: Collection[NodeAccess], turns: int) -> TurnAccesses:
+    def of(accesses: Collection[NodeAccess], turns: int, launch: Launch | None) -> TurnAccesses:
         return TurnAccesses(
             frozenset([access.node for access in accesses]),
             frozenset([access.node for access in accesses if access.reads]),
             frozenset([access.node for access in accesses if not access.stays_in(turns)]),
+            0 if launch is None else sum([i.operation == "scalar" for i in launch.kernel.instructions]),
         )
 
 
@@ -118,6 +120,48 @@ def _access_of_stack(layout: Layout, shape: Shape, reads: bool) -> NodeAccess:
     factors = layout.factors or [[axis] for axis in zip(shape, layout.strides, strict=True)]
     outer, inner = ([axis for one in part for axis in one] for part in (factors[:-2], factors[-2:]))
     return NodeAccess(layout.base, reads, outer, inner, layout.offset)
+
+
+class GrowingChain:
+    """Consecutive steps that may be a chain: no turn reads a part that another turn writes, and no two steps write to
+    the part of another turn.
+
+    Each step is compared with what is known of those before it, so the time is in proportion to the steps. ``stored``
+    and ``shared`` are those of `ChainFinder`.
+    """
+
+    def __init__(self, stored: Mapping[Node, Sequence[Group]], shared: Container[Node]) -> None:
+        self.stored = stored
+        self.shared = shared
+        self.groups: set[Group] = set()
+        self.touched: set[Node] = set()
+        self.read: set[Node] = set()
+        self.leaving: set[Node] = set()
+        self.constants = 0
+        self.outside: set[Group] = set()
+        """Groups that store a node whose parts other turns access: these cannot be steps of the chain."""
+
+    def takes(self, group: Group, step: TurnAccesses) -> bool:
+        """Whether the step may be added; if so, it is."""
+        entries = len(self.touched | step.nodes) + self.constants + step.constants
+        if entries > MOST_ENTRIES or any(node in self.shared for node in step.nodes):
+            return False
+        ordered = [
+            node
+            for node in step.nodes
+            if (node in step.leaving or node in self.leaving)
+            and (node in step.read or node in self.read or node in self.touched)
+        ]
+        outside = self.outside.union(*[self.stored.get(node, ()) for node in ordered])
+        if group in outside or not outside.isdisjoint(self.groups):
+            return False
+        self.groups.add(group)
+        self.touched |= step.nodes
+        self.read |= step.read
+        self.leaving |= step.leaving
+        self.constants += step.constants
+        self.outside = outside
+        return True
 
 
 class ChainFinder:
@@ -187,20 +231,15 @@ class ChainFinder:
         units = self.target.chain_units(turns) if turns > 1 else 0
         if not units or not self._may_turn(number, turns):
             return None
-        first = last = number
-        while last + 1 < len(self.scheduled) and self._may_be(first, last + 1, turns):
-            last += 1
-        while first > start and self._may_be(first - 1, last, turns):
-            first -= 1
+        first, last = self._grown(number, start, turns)
         inside = self._inside(first, last, turns)
         used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._turn_accesses(n, turns).nodes)]
-        if not used or used[0] == used[-1]:
+        if not used or used[0] == used[-1] or not self._are_worth_it(inside):
             return None
-        first, last = used[0], used[-1]
         offsets, scratch = self._arranged(turns, inside)
-        if not self._are_worth_it(inside) or units * scratch > _bytes_of(inside):
+        if units * scratch > _bytes_of(inside):
             return None
-        return Chain(first, last, turns, units, offsets, scratch)
+        return Chain(used[0], used[-1], turns, units, offsets, scratch)
 
     def _are_worth_it(self, nodes: Iterable[Node]) -> bool:
         """Whether these temporaries are too large for a cache: only then a chain saves time."""
@@ -238,31 +277,29 @@ class ChainFinder:
     def _may_turn(self, number: int, turns: int) -> bool:
         return self._for_turns(number, turns) is not None
 
-    def _may_be(self, first: int, last: int, turns: int) -> bool:
-        """Whether steps may be a chain: no turn reads a part that another turn writes, and no two steps write to the
-        part of another turn."""
-        numbers = range(first, last + 1)
-        if not all(self._may_turn(number, turns) for number in numbers):
-            return False
-        steps = [self._turn_accesses(number, turns) for number in numbers]
-        touched = _union([step.nodes for step in steps])
-        if len(touched) + self._constants(numbers) > MOST_ENTRIES or any(node in self.shared for node in touched):
-            return False
-        groups = {self.scheduled[number].group for number in numbers}
-        uses = Counter([node for step in steps for node in step.nodes])
-        read = _union([step.read for step in steps])
-        ordered = {node for node in _union([step.leaving for step in steps]) if node in read or uses[node] > 1}
-        return all(groups.isdisjoint(self.stored.get(node, ())) for node in ordered)
+    def _grown(self, number: int, start: int, turns: int) -> tuple[int, int]:
+        """The first and the last of the most steps around this one that may be a chain."""
+        chain = GrowingChain(self.stored, self.shared)
 
-    def _constants(self, numbers: Sequence[int]) -> int:
-        launches = [self.scheduled[number].launch for number in numbers]
-        return sum([i.operation == "scalar" for one in launches if one for i in one.kernel.instructions])
+        def takes(added: int) -> bool:
+            return self._may_turn(added, turns) and chain.takes(
+                self.scheduled[added].group, self._turn_accesses(added, turns)
+            )
+
+        first = last = number
+        if takes(number):
+            while last + 1 < len(self.scheduled) and takes(last + 1):
+                last += 1
+            while first > start and takes(first - 1):
+                first -= 1
+        return first, last
 
     def _turn_accesses(self, number: int, turns: int) -> TurnAccesses:
         known = self._accessed.get(number)
         if known is None or known[0] != turns:
-            accesses = self._accesses_of(self._turned(number, turns))
-            known = self._accessed[number] = turns, TurnAccesses.of(accesses, turns)
+            step = self._turned(number, turns)
+            accesses = self._accesses_of(step)
+            known = self._accessed[number] = turns, TurnAccesses.of(accesses, turns, step.launch)
         return known[1]
 
     def _accesses_of(self, step: ScheduledGroup) -> list[NodeAccess]:

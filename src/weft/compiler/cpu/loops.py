@@ -36,6 +36,9 @@ from weft.dtypes import Dtype
 LINE = 64
 """Bytes of a cache line."""
 
+MOST_TRANSPOSITIONS = 8
+"""How many squares are transposed by code of their own; more are transposed in a loop."""
+
 MOST_IN_PAIRS = 8
 """Parts of a sweep are folded two at a time if it has at most this many instructions, as these are written twice."""
 
@@ -209,19 +212,49 @@ class _Generator(NestWriter):
         here = [self._smaller(self.e.assign(f"add i64 {self.lane_index}, {lane}"), last) for lane in range(self.width)]
         row_numbers = self._numbered(start)
         mask = (row_numbers < L.splat(Value(self.scalar, rows, dtypes.int64))).name
-        tiles: dict[int, str] = {}
+        positions: dict[Dtype, list[int]] = {}
         for position in self.schedule.transposed:
-            dtype = self.kernel.instructions[position].dtype
-            element = MEMORY_TYPES[dtype]
-            tiles[position] = self.e.slot(f"[{self.width} x <{self.width} x {element}>]")
-            first = self.e.assign(f"add i64 {self.offsets[position]}, {start}")
-            pointers = []
-            for lane in here:
-                step = self.e.assign(f"mul i64 {lane}, {self.number(position, 'lane')}")
-                index = self.e.assign(f"add i64 {first}, {step}")
-                pointers.append(self.e.assign(f"getelementptr {element}, ptr {self.bases[position]}, i64 {index}"))
-            load_transposed(L, dtype, pointers, mask, tiles[position])
+            positions.setdefault(self.kernel.instructions[position].dtype, []).append(position)
+        tiles: dict[int, str] = {}
+        for dtype, alike in positions.items():
+            tiles |= self._tiles_of(dtype, alike, start, here, mask)
         return tiles
+
+    def _tiles_of(
+        self, dtype: Dtype, positions: Sequence[int], start: str, lanes: Sequence[str], mask: str
+    ) -> dict[int, str]:
+        """Tiles for transposed loads of one dtype. If there are many, a loop goes over them, because LLVM would take
+        seconds for a sum of many transposed arrays."""
+        e, element, count = self.e, MEMORY_TYPES[dtype], len(positions)
+        tile_type = f"[{self.width} x <{self.width} x {element}>]"
+        tiles = e.slot(f"[{count} x {tile_type}]")
+
+        def at(pointer: str, type_: str, index: str | int) -> str:
+            return e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+
+        def source(position: int) -> tuple[str, str]:
+            """The element in lane 0 of the row, and the distance from lane to lane."""
+            first = e.assign(f"add i64 {self.offsets[position]}, {start}")
+            return at(self.bases[position], element, first), self.number(position, "lane")
+
+        def read(base: str, step: str, tile: str) -> None:
+            pointers = [at(base, element, e.assign(f"mul i64 {lane}, {step}")) for lane in lanes]
+            load_transposed(self.vector, dtype, pointers, mask, tile)
+
+        found = {position: at(tiles, tile_type, index) for index, position in enumerate(positions)}
+        if count <= MOST_TRANSPOSITIONS:
+            for position, tile in found.items():
+                read(*source(position), tile)
+            return found
+        bases, steps = e.slot(f"[{count} x ptr]"), e.slot(f"[{count} x i64]")
+        for index, position in enumerate(positions):
+            base, step = source(position)
+            e.store("ptr", base, at(bases, "ptr", index))
+            e.store("i64", step, at(steps, "i64", index))
+        with e.loop("0", str(count)) as number:
+            base, step = e.load("ptr", at(bases, "ptr", number)), e.load("i64", at(steps, "i64", number))
+            read(base, step, at(tiles, tile_type, number))
+        return found
 
     def _rows_in_parts(self) -> None:
         """Do neighbouring units of a row together, so that long ranges of memory are read in order."""

@@ -18,6 +18,7 @@ from weft.compiler.codegen.math.parts import (
     fast_two_sum,
     format_of,
 )
+from weft.compiler.codegen.math.scalars import replace_lanes
 from weft.compiler.codegen.values import Value
 
 LOG2_E = 1.4426950408889634
@@ -40,8 +41,8 @@ Q: Table = {
         0.5000000000000011,
     ),
 }
-# Beyond these the result is 0 or infinity; within them 2^n is a product of two normal numbers.
-RANGE: Table = {FLOAT32: (-104.0, 90.0), FLOAT64: (-746.0, 711.0)}
+# Beyond these the result is 0 or infinity. n is at most one more than the largest exponent.
+RANGE: Table = {FLOAT32: (-104.0, 88.73), FLOAT64: (-746.0, 709.8)}
 # 2^r = 1 + r Q(r) for abs(r) <= 1/2
 EXP2: Table = {
     FLOAT32: (0.00015823996, 0.001341768, 0.009617065, 0.055502728, 0.24022655, 0.69314724),
@@ -60,64 +61,88 @@ EXP2: Table = {
         0.6931471805599453,
     ),
 }
-# Exponents beyond these give 0 or infinity.
-EXPONENTS: Table = {FLOAT32: (-152.0, 130.0), FLOAT64: (-1080.0, 1026.0)}
+# The same for exponents of 2.
+EXPONENTS: Table = {FLOAT32: (-152.0, 128.0), FLOAT64: (-1080.0, 1024.0)}
 
+HALF_EXP_IS_INFINITE = {FLOAT32: 90.0, FLOAT64: 711.0}
 EXPM1_IS_INFINITE = {FLOAT32: 89.0, FLOAT64: 710.0}
 
 
-def reduce(L: Lanes, x: Value, added: int | None = None) -> tuple[Value, Value, Value]:
-    """``r``, ``n``, and in the lowest bits of an unsigned integer ``n`` plus an even number: ``added``, or else twice
-    the exponent's bias."""
+def reduce(L: Lanes, x: Value) -> tuple[Value, Value, Value]:
+    """``r``, ``n``, and ``n`` plus twice the exponent's bias in the lowest bits of an unsigned integer."""
     format_ = format_of(x)
     high, low = LN2[format_]
-    shifter = format_.shifter + (2 * format_.bias if added is None else added)
+    shifter = format_.shifter + 2 * format_.bias
     shifted = L.fma(x, LOG2_E, shifter)
     n = shifted - shifter
     r = L.fma(n, -low, L.fma(n, -high, x))
     return r, n, L.bitcast(shifted, format_.unsigned)
 
 
-def scale(L: Lanes, x: Value, bits: Value, is_zero: Value | None = None) -> Value:
-    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be out of the range of normal numbers.
-
-    The result is 0 where it ``is_zero``. Zeros are not computed: processors take over a hundred cycles for a product
-    that underflows.
-    """
+def scale(L: Lanes, x: Value, bits: Value) -> Value:
+    """``x * 2^n`` rounded once, in two factors because ``2^n`` may be out of the range of normal numbers."""
     format_: FloatFormat = format_of(x)
     half = bits >> 1
     first = L.bitcast(half << format_.fraction_bits, format_.dtype)
     second = L.bitcast((bits - half) << format_.fraction_bits, format_.dtype)
-    half_scaled = x * first
-    return (half_scaled if is_zero is None else L.select(is_zero, 0.0, half_scaled)) * second
+    return x * first * second
+
+
+def scale_in_range(L: Lanes, x: Value, bits: Value, is_zero: Value | None = None) -> Value:
+    """The same number for ``1/2 < x < 2`` and n of at most 128 (1024 for float64), without products that underflow.
+    Where it ``is_zero`` the result is 0, whatever ``x`` and n are.
+
+    Intel's processors take some 200 cycles for a vector in which a product is smaller than the normal numbers, also if
+    it is rounded to 0.
+    """
+    if L.width == 1:  # on a GPU, which takes no longer for small numbers, or once for many lanes
+        scaled = scale(L, x, bits)
+    else:
+        is_small = L.bitcast(bits, x.dtype) < format_of(x).shifter + format_of(x).bias + 2
+        if is_zero is not None:
+            is_small = L.select(is_zero, False, is_small)
+        scaled = _scaled_lanes(L, x, bits, is_small)
+    return scaled if is_zero is None else L.select(is_zero, 0.0, scaled)
+
+
+def _scaled_lanes(L: Lanes, x: Value, bits: Value, is_small: Value) -> Value:
+    """``x * 2^n``, with other operations where the result ``is_small``: below twice the smallest normal number."""
+    format_: FloatFormat = format_of(x)
+    unsigned, one = format_.unsigned, format_.bias << format_.fraction_bits
+    smallest_normal = 1 << format_.fraction_bits
+
+    def counted(_: Value) -> list[Value]:
+        """The bits of a small result are an integer, the result in units of the smallest number. ``y`` is the result in
+        units of the smallest normal number. Where it is below 1, adding 1 rounds it to such an integer, which is in the
+        last bits of the sum."""
+        y = x * L.bitcast((bits - 1) << format_.fraction_bits, format_.dtype)
+        rounded = L.bitcast(y + 1.0, unsigned) - one
+        exact = L.bitcast(y, unsigned) - (one - smallest_normal)
+        return [L.bitcast(L.select(y < 1.0, rounded, exact), format_.dtype)]
+
+    half = L.bitcast((bits << format_.fraction_bits) - (one + smallest_normal), format_.dtype)
+    return replace_lanes(L, is_small, [(x + x) * half], counted)[0]
 
 
 def exp(L: Lanes, x: Value) -> Value:
-    lowest, highest = RANGE[format_of(x)]
-    r, _, bits = reduce(L, at_most(L, at_least(L, x, lowest), highest))
-    return scale(L, _exp_of_rest(L, r), bits, x < lowest)
+    _, highest = RANGE[format_of(x)]
+    return exp_of_nonpositive(L, at_most(L, x, highest))
+
+
+def exp_of_nonpositive(L: Lanes, x: Value) -> Value:
+    """``exp(x)`` for an x that is not above 0, or at least not so large that the result is infinite."""
+    lowest, _ = RANGE[format_of(x)]
+    r, _, bits = reduce(L, x)
+    return scale_in_range(L, _exp_of_rest(L, r), bits, x < lowest)
 
 
 def _exp_of_rest(L: Lanes, r: Value) -> Value:
     return L.polynomial(r, (*Q[format_of(r)], 1.0, 1.0))
 
 
-def exp_of_nonpositive(L: Lanes, x: Value) -> Value:
-    """``exp(x)`` for an x that is not above 0. Then ``2^n`` times a constant is always a normal number, so it is one
-    factor instead of two; the product with the constant's inverse rounds once. Zeros are not computed, as in `scale`.
-    """
-    format_ = format_of(x)
-    lowest, _ = RANGE[format_]
-    more = format_.bias // 2 + 2
-    r, _, bits = reduce(L, x, format_.bias + more)
-    y = _exp_of_rest(L, r) * L.bitcast(bits << format_.fraction_bits, format_.dtype)
-    return L.select(x < lowest, 0.0, y) * 2.0**-more
-
-
 def half_exp(L: Lanes, x: Value) -> Value:
     """``exp(x) / 2`` for positive x. It is finite for some x for which ``exp(x)`` overflows."""
-    _, highest = RANGE[format_of(x)]
-    r, _, bits = reduce(L, at_most(L, x, highest))
+    r, _, bits = reduce(L, at_most(L, x, HALF_EXP_IS_INFINITE[format_of(x)]))
     return scale(L, _exp_of_rest(L, r), bits - 1)
 
 
@@ -141,7 +166,7 @@ def exp2_pair(L: Lanes, x: Pair) -> Value:
     shifter = format_.shifter + 2 * format_.bias
     shifted = high + shifter
     r = (high - (shifted - shifter)) + x.low
-    return scale(L, L.polynomial(r, (*EXP2[format_], 1.0)), L.bitcast(shifted, format_.unsigned))
+    return scale_in_range(L, L.polynomial(r, (*EXP2[format_], 1.0)), L.bitcast(shifted, format_.unsigned))
 
 
 def expm1(L: Lanes, x: Value) -> Value:

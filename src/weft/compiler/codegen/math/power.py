@@ -101,7 +101,7 @@ def power(L: Lanes, x: Value, y: Value) -> Value:
     high = L.select(size < INFINITY, L.select(L.equal(size, 0.0), -INFINITY, logarithm_.high), size)
     product = high * y
     lowest, highest = exponential.EXPONENTS[format_of(x)]
-    inside = L.select(product > lowest, product < highest, False)
+    inside = L.select(product > lowest, product <= highest, False)
     low = L.fma(logarithm_.low, y, L.fma(high, y, -product))
     result = exponential.exp2_pair(L, Pair(product, L.select(inside, low, 0.0)))
     return _with_signs_and_ones(L, x, y, size, result)
