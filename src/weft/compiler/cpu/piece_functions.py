@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from weft.compiler.codegen.emitter import Emitter, module
@@ -11,7 +12,6 @@ from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, from_memory, to_memory
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
-from weft.compiler.cpu.pieces import BodyCut
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, NumberKey, instruction_keys, number_layout
 from weft.compiler.parameters import ExactParameters
@@ -21,41 +21,44 @@ from weft.dtypes import Dtype
 ALIGNMENT = 64
 """The alignment of saved values in bytes: that of the longest register."""
 
+_Work = tuple[Any, ...]
+
 _BOUNDS = ("%first_row", "%last_row", "%first_lane", "%last_lane")
 
 
 def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
-    """The LLVM IR of a kernel whose body is cut, as a module. Pieces that differ only in the numbers they read, such as
-    the steps of a loop in the user's program, share a function."""
-    assert schedule.cut is not None
+    """The LLVM IR of a kernel whose body is cut, as a module. Pieces that differ only in the numbers they read and in
+    where they save values, such as the steps of a loop in the user's program, share a function."""
+    cut = schedule.cut
+    assert cut is not None
     layout = number_layout(kernel, schedule.numbers)
-    written: dict[Any, str] = {}
+    works = [(at_once, *_work(piece, schedule, kernel)) for piece, at_once in zip(cut.pieces, cut.at_once, strict=True)]
+    offsets = [[cut.offsets[number] for number in _crossing(piece)] for piece in cut.pieces]
+    common = _common(works, offsets)
+    written: dict[_Work, str] = {}
     emitters: list[Emitter] = []
     functions: list[str] = []
     calls: list[_PieceCall] = []
-    for piece, at_once in zip(schedule.cut.pieces, schedule.cut.at_once, strict=True):
-        work = at_once, *_work(piece, schedule, kernel)
+    for piece, work, own in zip(cut.pieces, works, offsets, strict=True):
         if work not in written:
             written[work] = f"piece{len(functions)}"
-            writer = _PieceWriter(kernel, schedule, layout, piece, schedule.cut, at_once)
+            writer = _PieceWriter(kernel, schedule, layout, piece, work[0], common[work])
             functions.append(writer.function(written[work]))
             emitters.append(writer.e)
-        numbers = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
-        calls.append(_PieceCall(written[work], numbers))
+        places = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
+        places += [offset for offset, known in zip(own, common[work], strict=True) if known is None]
+        calls.append(_PieceCall(written[work], places))
     main, step = _strips(kernel, schedule, layout, calls, name)
     return module([*emitters, main], [*functions, step])
 
 
-def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]:
-    """All that the code of a piece depends on."""
-    cut = schedule.cut
-    assert cut is not None
+def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> _Work:
+    """All that the code of a piece depends on, except for where it saves and recalls values."""
     position_in = {number: position for position, number in enumerate(piece.needed)}
     parts: list[tuple[Any, ...]] = []
     for number in piece.needed:
         i = kernel.instructions[number]
-        saved = cut.offsets[number] if number in piece.saved or number in piece.recalled else None
-        parts.append((i.dtype, i.varying, saved))
+        parts.append((i.dtype, i.varying, number in piece.saved, number in piece.recalled))
         if number not in piece.recalled:
             access: tuple[Any, ...] | None = None
             if i.access is not None:
@@ -67,11 +70,26 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
     return tuple(parts)
 
 
+def _crossing(piece: Pass) -> list[int]:
+    """The instructions whose values a piece saves or recalls, in order."""
+    return sorted(piece.saved | piece.recalled)
+
+
+def _common(works: Sequence[_Work], offsets: Sequence[Sequence[int]]) -> dict[_Work, Sequence[int | None]]:
+    """For each work, the offsets that are the same in all pieces with this work; None for those that are not."""
+    common: dict[_Work, Sequence[int | None]] = {}
+    for work, own in zip(works, offsets, strict=True):
+        known = common.setdefault(work, own)
+        common[work] = [offset if offset == other else None for offset, other in zip(own, known, strict=True)]
+    return common
+
+
 class _PieceCall(NamedTuple):
-    """A call of a function: ``numbers`` are the positions, in the argument block, of the numbers that it reads."""
+    """A call of a function. ``places`` are the positions, in the argument block, of the numbers that it reads, and then
+    the offsets of saved values that differ between calls of the function."""
 
     function: str
-    numbers: list[int]
+    places: list[int]
 
 
 def _outer_rows(kernel: Kernel) -> list[str]:
@@ -113,7 +131,7 @@ def _strips(
             stop = code.smaller(code.add(lane, width), last_lane)
             integers = ", ".join(f"i64 {value}" for value in (*indices, first_row, last_row, lane, stop))
             for call in calls:
-                positions = _constant(e, call.numbers)
+                positions = _constant(e, call.places)
                 e.emit(
                     f"call void @{call.function}(ptr %numbers, ptr {positions}, ptr %table, ptr {saved}, {integers})"
                 )
@@ -144,14 +162,17 @@ class _PieceWriter(InstructionWriter):
         schedule: CpuSchedule,
         layout: dict[NumberKey, int],
         piece: Pass,
-        cut: BodyCut,
         at_once: int,
+        saved_offsets: Sequence[int | None],
     ) -> None:
+        """``saved_offsets`` are those of the values that the piece saves or recalls; None: an argument."""
         super().__init__(kernel, schedule.numbers, at_once * _width(kernel), layout)
         self.schedule = schedule
         self.piece = piece
-        self.cut = cut
         self.row_number = self.first_vector = "0"
+        self.saved_offsets = saved_offsets
+        self.saved_pointers: dict[int, str] = {}
+        """Where the values that the piece saves or recalls are in memory, by instruction."""
 
     def streams(self, position: int) -> bool:
         return position in self.schedule.streamed
@@ -159,10 +180,15 @@ class _PieceWriter(InstructionWriter):
     def function(self, name: str) -> str:
         """The text of the function."""
         outer = _outer_rows(self.kernel)
+        places = self._places()
         for position in self.piece.computed:
             for key in instruction_keys(position, self.kernel):
-                self._read(self.layout[key])
+                pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {next(places)}")
+                self.numbers[self.layout[key]] = self.e.load("i64", pointer)
             self._prepare(position)
+        for position, offset in zip(_crossing(self.piece), self.saved_offsets, strict=True):
+            distance = next(places) if offset is None else offset
+            self.saved_pointers[position] = self.e.assign(f"getelementptr i8, ptr %saved, i64 {distance}")
         for axis, index in enumerate(outer):
             self._advance("row", axis, index, self.piece.computed)
         self._compute([n for n in self.piece.computed if self.kernel.instructions[n].operation == "scalar"])
@@ -176,10 +202,10 @@ class _PieceWriter(InstructionWriter):
         integers = ", ".join(f"i64 {name}" for name in (*outer, *_BOUNDS))
         return self.e.function(name, f"ptr %numbers, ptr %places, ptr %table, ptr %saved, {integers}", "internal ")
 
-    def _read(self, number: int) -> None:
-        """Read a number of the argument block. Its position is read from memory, where positions follow each other."""
-        pointer = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {len(self.numbers)}"))
-        self.numbers[number] = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {pointer}"))
+    def _places(self) -> Iterator[str]:
+        """The integers of the argument ``places``, which are read one after the other."""
+        for index in count():
+            yield self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {index}"))
 
     def _row(self) -> None:
         """The strip of one row."""
@@ -241,8 +267,7 @@ class _PieceWriter(InstructionWriter):
             vector = self.e.assign(f"udiv i64 {behind}, {self.width}")
             index = self.e.assign(f"add i64 {self.first_vector}, {vector}")
         type_ = f"<{L.width} x {element}>" if L.width > 1 else element
-        first = self.e.assign(f"getelementptr i8, ptr %saved, i64 {self.cut.offsets[number]}")
-        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {first}, i64 {index}")
+        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {self.saved_pointers[number]}, i64 {index}")
 
 
 def _alignment(L: Lanes, dtype: Dtype) -> int:
