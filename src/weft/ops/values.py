@@ -150,8 +150,10 @@ def buffer(node: Node, flags: int) -> memoryview:
     """The result of ``__buffer__``."""
     if node.dtype is bfloat16:
         raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
-    seen(node, "take the buffer of", BufferError)
-    values = elements(node, "take the buffer of")
+    view = node.value
+    if view is None or view.event is not None or view.buffer.engine is not host:
+        view = seen(node, "take the buffer of", BufferError)
+    values = to_numpy(view, node.shape, node.dtype, may_be_written(view, node.shape))
     if flags & _WRITABLE and not values.flags.writeable:
         raise BufferError(READ_ONLY)
     return values.data

@@ -99,8 +99,15 @@ def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -
     """
     if 0 in shape:  # an empty view may begin anywhere, also after the end of the buffer
         return np.empty(shape, dtype.numpy)
-    strides = tuple([stride * dtype.size for stride in view.strides])
-    return np.ndarray(shape, dtype.numpy, whole_buffer(view, writable), view.offset, strides)
+    return np.ndarray(
+        shape, dtype.numpy, whole_buffer(view, writable), view.offset, _in_bytes(view.strides, dtype.size)
+    )
+
+
+@lru_cache(1024)
+def _in_bytes(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Strides in bytes, of elements of a size."""
+    return tuple([stride * size for stride in strides])
 
 
 _NUMBERS: dict[Dtype, Any] = {
