@@ -21,8 +21,6 @@ from weft.dtypes import Dtype
 ALIGNMENT = 64
 """The alignment of saved values in bytes: that of the longest register."""
 
-_Work = tuple[Any, ...]
-
 _BOUNDS = ("%first_row", "%last_row", "%first_lane", "%last_lane")
 
 
@@ -32,27 +30,28 @@ def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
     cut = schedule.cut
     assert cut is not None
     layout = number_layout(kernel, schedule.numbers)
-    works = [(at_once, *_work(piece, schedule, kernel)) for piece, at_once in zip(cut.pieces, cut.at_once, strict=True)]
+    known: dict[tuple[Any, ...], int] = {}
+    kinds = [
+        known.setdefault(_work(*one, schedule, kernel), len(known)) for one in zip(cut.pieces, cut.at_once, strict=True)
+    ]
     offsets = [[cut.offsets[number] for number in _crossing(piece)] for piece in cut.pieces]
-    common = _common(works, offsets)
-    written: dict[_Work, str] = {}
+    common = _common(kinds, offsets)
     emitters: list[Emitter] = []
     functions: list[str] = []
     calls: list[_PieceCall] = []
-    for piece, work, own in zip(cut.pieces, works, offsets, strict=True):
-        if work not in written:
-            written[work] = f"piece{len(functions)}"
-            writer = _PieceWriter(kernel, schedule, layout, piece, work[0], common[work])
-            functions.append(writer.function(written[work]))
+    for piece, at_once, kind, own in zip(cut.pieces, cut.at_once, kinds, offsets, strict=True):
+        if kind == len(functions):
+            writer = _PieceWriter(kernel, schedule, layout, piece, at_once, common[kind])
+            functions.append(writer.function(f"piece{kind}"))
             emitters.append(writer.e)
         places = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
-        places += [offset for offset, known in zip(own, common[work], strict=True) if known is None]
-        calls.append(_PieceCall(written[work], places))
+        places += [offset for offset, same in zip(own, common[kind], strict=True) if same is None]
+        calls.append(_PieceCall(f"piece{kind}", places))
     main, step = _strips(kernel, schedule, layout, calls, name)
     return module([*emitters, main], [*functions, step])
 
 
-def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> _Work:
+def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]:
     """All that the code of a piece depends on, except for where it saves and recalls values."""
     position_in = {number: position for position, number in enumerate(piece.needed)}
     parts: list[tuple[Any, ...]] = []
@@ -67,7 +66,7 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> _Work:
             sources = tuple([position_in[source] for source in i.sources])
             how = (i.operation, i.primitive, ExactParameters(i.params.items()), i.where is None, i.combine)
             parts.append((*how, sources, access, number in schedule.streamed))
-    return tuple(parts)
+    return at_once, *parts
 
 
 def _crossing(piece: Pass) -> list[int]:
@@ -75,12 +74,12 @@ def _crossing(piece: Pass) -> list[int]:
     return sorted(piece.saved | piece.recalled)
 
 
-def _common(works: Sequence[_Work], offsets: Sequence[Sequence[int]]) -> dict[_Work, Sequence[int | None]]:
-    """For each work, the offsets that are the same in all pieces with this work; None for those that are not."""
-    common: dict[_Work, Sequence[int | None]] = {}
-    for work, own in zip(works, offsets, strict=True):
-        known = common.setdefault(work, own)
-        common[work] = [offset if offset == other else None for offset, other in zip(own, known, strict=True)]
+def _common(kinds: Sequence[int], offsets: Sequence[Sequence[int]]) -> dict[int, Sequence[int | None]]:
+    """For each kind of piece, the offsets that all its pieces have; None for those in which they differ."""
+    common: dict[int, Sequence[int | None]] = {}
+    for kind, own in zip(kinds, offsets, strict=True):
+        known = common.setdefault(kind, own)
+        common[kind] = [offset if offset == other else None for offset, other in zip(own, known, strict=True)]
     return common
 
 
