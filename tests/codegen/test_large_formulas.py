@@ -141,6 +141,23 @@ def test_steps_in_time_are_one_kernel_of_few_functions() -> None:
     assert 1 < many <= few + 2
 
 
+def test_the_gradient_of_a_loop_has_few_functions_for_many_saved_values() -> None:
+    x = mx.array(numbers(1000))
+
+    def gradient(steps: int) -> Program:
+        def wave(x: mx.array) -> mx.array:
+            for _ in range(steps):
+                x = mx.sin(x * 1.1)
+            return x
+
+        return lambda x: mx.vjp(wave, [x], [mx.ones(1000)])[1][0]
+
+    few, many = (code_of(gradient(steps), x).count("\ndefine") for steps in (30, 150))
+    assert 1 < many <= few + 4
+    exact = gradient(30)(x.astype(mx.float64))
+    np.testing.assert_allclose(mx.compile(gradient(30))(x), exact, rtol=1e-4)
+
+
 FOLDS: dict[str, Program] = {
     "a mean": lambda x, y: x.mean(),
     "a mean along an axis": lambda x, y: y.reshape(20, 50).mean(axis=0),

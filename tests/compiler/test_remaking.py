@@ -107,6 +107,21 @@ def test_what_is_used_twice_counts_once() -> None:
     assert is_remade(half * x, {x: "c"})
 
 
+def test_uses_of_numbers_are_not_looked_at() -> None:
+    """A number may have as many uses as a graph has operations."""
+    x = mx.zeros(ELEMENTS)
+    mx.eval(x)
+    asked: list[Any] = []
+
+    def uses_of(node: Any) -> list[Any]:
+        asked.append(node)
+        return []
+
+    assert saves_memory((x * 2.0 + 3.0).node, set(), uses_of, lambda node: node.value is not None, LIMITS)
+    assert x.node in asked
+    assert not [node for node in asked if node.shape == ()]
+
+
 def test_constants_and_much_smaller_arrays_are_as_good_as_in_memory() -> None:
     assert is_remade(mx.broadcast_to(mx.array(2.0), 2) * after(1, mx.array([1.0, 2.0])) + 1, users="a")
     for rows, expected in ((16, True), (32, False)):

@@ -30,10 +30,12 @@ def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsSt
         left -= made.primitive.cost if isinstance(made.primitive, p.Elementwise) else left + 1
         if left < 0:
             return False
-        for source, groups in [_behind_views(source, uses_of) for source in made.inputs]:
+        for views in map(_seen_through, made.inputs):
+            source = views[-1]
             if source in seen or p.is_constant(source) or source.size <= node.size // limits.fewer:
                 continue
             seen.add(source)
+            groups = {user for view in views for user, _ in uses_of(view)}
             if not (is_stored(source) or len(groups) > 1 or groups - users):
                 pending.append(source)
             elif users - groups:
@@ -41,10 +43,9 @@ def saves_memory(node: Node, users: set[Group], uses_of: UsesOf, is_stored: IsSt
     return read <= size
 
 
-def _behind_views(node: Node, uses_of: UsesOf) -> tuple[Node, set[Group]]:
-    """The node whose elements are seen through views, and the groups that use it or one of these views."""
-    groups = {user for user, _ in uses_of(node)}
-    while passes(node):
-        node = node.inputs[0]
-        groups.update([user for user, _ in uses_of(node)])
-    return node, groups
+def _seen_through(node: Node) -> list[Node]:
+    """A node, and if it is a view what it shows, down to the node that has the elements."""
+    views = [node]
+    while passes(views[-1]):
+        views.append(views[-1].inputs[0])
+    return views

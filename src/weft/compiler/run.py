@@ -127,6 +127,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     for slot, size, block in plan.blocks:  # what `write_outputs` and `Buffer` do, for speed: most calls come here
         buffer = _new(Buffer)
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
+        buffer.export = None
         buffer.lease = leased = lease(block, size)
         values[slot] = buffer.address = leased.address
         buffers.append(buffer)
@@ -172,7 +173,7 @@ def run_for_one(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     elif not engine.run_all(plan.steps, table, stream):
         raise CancelledError
     view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
-    view.event = view.copies = None
+    buffer.export = view.event = view.copies = None
     return view
 
 

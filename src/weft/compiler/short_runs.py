@@ -152,7 +152,7 @@ class ShortRun:
         self._free.append(filled)
         _, _, shape, strides, offset = self._output
         view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
-        view.event = view.copies = None
+        buffer.export = view.event = view.copies = None
         node.primitive, node.inputs, node.params, node.stream = None, (), (), None
         node.shape, node.dtype, node.value, node.serial = shape, self._dtype, view, next_serial()
         result: Handle = _new(Handle.concrete)

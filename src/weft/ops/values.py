@@ -12,7 +12,7 @@ from weft.dtypes import Dtype, bfloat16
 from weft.errors import TraceError
 from weft.formatting import format_array
 from weft.graph.extents import agree
-from weft.graph.node import Node, describe
+from weft.graph.node import Node, Shape, describe
 from weft.graph.shown import shown_extent, shown_shape
 from weft.graph.tracing import no_value, trace_of, traced_placeholder
 from weft.runtime.dlpack import READ_ONLY
@@ -104,32 +104,27 @@ def text(node: Node) -> str:
     return f"array(<{what} traced by {trace}, without a value>, dtype={node.dtype.name})"
 
 
-@functools.cache
-def _type_string(dtype: Dtype) -> str:
-    return dtype.numpy.str
+@functools.lru_cache(1024)
+def _described(shape: Shape, strides: tuple[int, ...], dtype: Dtype) -> dict[str, Any]:
+    """What ``__array_interface__`` tells about all arrays of a layout."""
+    in_bytes = tuple([stride * dtype.size for stride in strides])
+    return {"version": 3, "shape": shape, "typestr": dtype.numpy.str, "strides": in_bytes}
 
 
 def array_interface(node: Node) -> dict[str, Any]:
     """The result of ``__array_interface__``."""
-    dtype = node.dtype
+    shape, dtype = node.shape, node.dtype
     if dtype is bfloat16:
         raise AttributeError("There is no type of __array_interface__ for bfloat16; use np.asarray(a).")
-    view = seen(node, "make a NumPy array of", AttributeError)
-    if 0 in node.shape:  # an empty array may begin anywhere, also after the end of the buffer
-        return {"version": 3, "shape": node.shape, "typestr": _type_string(dtype), "data": b""}
-    return {
-        "version": 3,
-        "shape": node.shape,
-        "typestr": _type_string(dtype),
-        "data": whole_buffer(view, may_be_written(view, node.shape)),
-        "offset": view.offset,
-        "strides": _in_bytes(view.strides, dtype.size),
-    }
-
-
-@functools.lru_cache
-def _in_bytes(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
-    return tuple([stride * size for stride in strides])
+    view = node.value
+    if view is None or view.event is not None or view.buffer.engine is not host:
+        view = seen(node, "make a NumPy array of", AttributeError)
+    found = {**_described(shape, view.strides, dtype)}
+    if 0 in shape:  # an empty array may begin anywhere, also after the end of the buffer
+        found["data"] = b""
+    else:
+        found["data"], found["offset"] = whole_buffer(view, may_be_written(view, shape)), view.offset
+    return found
 
 
 def numpy_array(node: Node, dtype: Any, copy: bool | None) -> np.ndarray[Any, Any]:
@@ -155,8 +150,10 @@ def buffer(node: Node, flags: int) -> memoryview:
     """The result of ``__buffer__``."""
     if node.dtype is bfloat16:
         raise BufferError("Buffers have no bfloat16; use np.asarray(a), or convert with a.astype(mx.float32).")
-    seen(node, "take the buffer of", BufferError)
-    values = elements(node, "take the buffer of")
+    view = node.value
+    if view is None or view.event is not None or view.buffer.engine is not host:
+        view = seen(node, "take the buffer of", BufferError)
+    values = to_numpy(view, node.shape, node.dtype, may_be_written(view, node.shape))
     if flags & _WRITABLE and not values.flags.writeable:
         raise BufferError(READ_ONLY)
     return values.data

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from weft.runtime.atomic import refuse_reentry
+from weft.runtime.builtin_functions import NO_ARGUMENTS, builtin_function, definition
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.processors import available_processors
 from weft.runtime.thread_stack import NEEDED_BYTES
@@ -32,18 +33,6 @@ def thread_count_from_environment() -> int:
     return count
 
 
-class _Definition(ctypes.Structure):
-    """``PyMethodDef`` of Python's stable interface: how native code is called as a function."""
-
-    _fields_ = (("name", ctypes.c_char_p), ("code", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
-
-
-_NO_ARGUMENTS = 0x0004
-_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
-    ("PyCFunction_NewEx", ctypes.pythonapi)
-)
-
-
 class Executor:
     """The native pool and the loop over steps; made on first use, and again in a forked child."""
 
@@ -52,10 +41,7 @@ class Executor:
         self.run: Callable[[int], int] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(functions["weft_run"])
         """``run(table)`` runs the steps that the `Table` at this address refers to, with the pool in it, and returns
         how many were run before it was told to stop. It has one argument because each argument takes time."""
-        self._called = _Definition(b"run", functions["weft_run_called"], _NO_ARGUMENTS, None)
-        ctypes.pythonapi.Py_IncRef(
-            ctypes.py_object(self._called)
-        )  # the functions that refer to it may outlive this object
+        self._called = definition("run", functions["weft_run_called"], NO_ARGUMENTS)
         timed = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, ctypes.c_int64)
         self._run_timed = timed(functions["weft_run_timed"])
         self._run_apart = timed(functions["weft_run_apart"])
@@ -72,7 +58,8 @@ class Executor:
         """A function without arguments that runs all steps of the table at an address, from the first one on. Python
         calls this native code as one of its built-in functions, which takes a fifth of the time of calling ``run``. The
         interpreter's lock is held meanwhile, so this is for short plans."""
-        return _new_function(ctypes.addressof(self._called), table, None)
+        run: Callable[[], object] = builtin_function(self._called, table)
+        return run
 
     def run_timed(self, table: int, times: int) -> int:
         """Do what `run` does, and write to ``times``, in seconds and nanoseconds of ``CLOCK``, when each step began and

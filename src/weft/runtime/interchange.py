@@ -88,8 +88,8 @@ def may_be_written(view: View, shape: tuple[int, ...]) -> bool:
     ``view`` and earlier exports refer to the buffer, and it is no other library's."""
     if 0 in view.strides and any(not stride and extent > 1 for extent, stride in zip(shape, view.strides, strict=True)):
         return False
-    known = 1 if export_of(view.buffer) is None else 2
-    return view.buffer.is_own and only_known([view.buffer], [known])
+    known = 1 if view.buffer.export is None or export_of(view.buffer) is None else 2
+    return view.buffer.is_own and only_known((view.buffer,), (known,))
 
 
 def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -> np.ndarray[Any, Any]:
@@ -99,8 +99,15 @@ def to_numpy(view: View, shape: tuple[int, ...], dtype: Dtype, writable: bool) -
     """
     if 0 in shape:  # an empty view may begin anywhere, also after the end of the buffer
         return np.empty(shape, dtype.numpy)
-    strides = tuple([stride * dtype.size for stride in view.strides])
-    return np.ndarray(shape, dtype.numpy, whole_buffer(view, writable), view.offset, strides)
+    return np.ndarray(
+        shape, dtype.numpy, whole_buffer(view, writable), view.offset, _in_bytes(view.strides, dtype.size)
+    )
+
+
+@lru_cache(1024)
+def _in_bytes(strides: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Strides in bytes, of elements of a size."""
+    return tuple([stride * size for stride in strides])
 
 
 _NUMBERS: dict[Dtype, Any] = {
@@ -129,15 +136,7 @@ def scalar(view: View, dtype: Dtype) -> Any:
     return to_numpy(View(view.buffer, view.offset, ()), (), dtype, writable=False).item()
 
 
-_Memory = ctypes.c_char * (1 << 62)
-"""A type for memory from an address on, of whatever size: making a ctypes type for each size would take longer than the
-rest."""
-
-
-def whole_buffer(view: View, writable: bool) -> memoryview:
-    """All bytes of the buffer of ``view``; the result holds the buffer."""
-    buffer = view.buffer
-    memory = _Memory.from_address(buffer.address)
-    memory.export = shared_with_others(view, writable)  # type: ignore[attr-defined]  # objects of ctypes have attributes
-    found = memoryview(memory)[: buffer.size]
-    return found if writable else found.toreadonly()
+def whole_buffer(view: View, writable: bool) -> Any:
+    """All bytes of the buffer of ``view``, by Python's buffer protocol; the result holds the buffer."""
+    export = shared_with_others(view, writable)
+    return export if writable else memoryview(export).toreadonly()

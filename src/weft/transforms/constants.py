@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, compress
 from operator import attrgetter, is_
@@ -14,6 +14,8 @@ from typing import Any, final
 from weft.dtypes import Dtype
 from weft.graph.shown import Extent
 from weft.runtime.devices import Device, Stream, ThreadLocalStream
+from weft.runtime.dict_reader import dict_reader
+from weft.tree import END
 
 # Values of these types do not differ in any way if they are equal. Floats may: -0.0 == 0.0, and nan != nan.
 _BY_VALUE = frozenset({bool, int, str, bytes, type(None), Dtype, Device, Stream, ThreadLocalStream})
@@ -136,24 +138,21 @@ class Attributes:
 
     def __init__(self, containers: Sequence[Any]) -> None:
         """Store the attributes of ``containers``, for which `has_attributes` is true."""
-        self._has_dict = [hasattr(container, "__dict__") for container in containers]
-        dicts = list(map(_dict_of, compress(containers, self._has_dict)))
-        self._is_empty = [not attributes for attributes in dicts]
-        self._is_filled = [not empty for empty in self._is_empty]
-        filled = list(filter(None, dicts))
-        self._lengths = list(map(len, filled))
-        self._names = list(_flat(filled))
+        self._with_dict = _chooser([hasattr(container, "__dict__") for container in containers])
+        dicts = list(map(_dict_of, self._with_dict(containers)))
+        self._dict_types = list(map(type, dicts))
+        self._names = [name for attributes in dicts for name in (*attributes, END)]
         kinds = dict.fromkeys(map(type, containers))
         self._slots = [
-            (slot.__get__, [slot in _slots_of(type(container)).values() for container in containers])
+            (slot.__get__, _chooser([slot in _slots_of(type(container)).values() for container in containers]))
             for slot in dict.fromkeys([slot for kind in kinds for slot in _slots_of(kind).values()])
         ]
-        """For each slot, the function that reads it, and which of the containers have it."""
+        """For each slot, the function that reads it, and one that chooses the containers that have it."""
         self._values: list[Any] = []
-        self._has_all = True
-        """Whether all slots had values."""
         try:
-            self._values += self._read(containers, filled)
+            self._values = self._read(containers) or []
+            self._has_all = True
+            """Whether all slots had values."""
         except AttributeError:
             self._has_all = False
         sets = [value for value in self._values if isinstance(value, (set, frozenset))]
@@ -171,10 +170,15 @@ class Attributes:
                     continue
                 self._values[position] = None
 
-    def _read(self, containers: Sequence[Any], dicts: Iterable[dict[str, Any]]) -> Iterator[Any]:
-        """The values in some dicts, and then those in the slots of the containers."""
-        slots = [map(read, compress(containers, has_slot)) for read, has_slot in self._slots]
-        return chain(_flat(map(dict.values, dicts)), *slots)
+    def _read(self, containers: Sequence[Any]) -> list[Any] | None:
+        """The values in the dicts of the containers, and then those in their slots; None if the dicts have other
+        names."""
+        dicts = [*map(_dict_of, self._with_dict(containers))]
+        values = dict_reader()(dicts, self._dict_types, self._names)
+        if values is not None:
+            for read, having in self._slots:
+                values += map(read, having(containers))
+        return values
 
     def unchanged(self, containers: Sequence[Any]) -> bool:
         """Whether containers have the same attributes as the first ones, in their order. They must have the same
@@ -187,19 +191,31 @@ class Attributes:
                 if value is None:
                     return False
                 values[position] = value
-        dicts = [*map(_dict_of, compress(containers, self._has_dict))]
         try:
-            if any(compress(dicts, self._is_empty)):
-                return False
-            filled = [*compress(dicts, self._is_filled)]
-            return (
-                self._has_all
-                and [*map(len, filled)] == self._lengths
-                and [*_flat(filled)] == self._names
-                and all(map(is_, self._read(containers, filled), values))
-                and not any(self._empty)
-                and [*map(len, self._sets)] == self._sizes
-                and all(map(is_, _flat(self._sets), self._members))
-            )
-        except (RuntimeError, AttributeError):  # another thread is changing an object
+            found = self._read(containers)
+        except AttributeError:  # a slot has no value
             return False
+        return (
+            self._has_all
+            and found is not None
+            and all(map(is_, found, values))
+            and not any(self._empty)
+            and [*map(len, self._sets)] == self._sizes
+            and self._has_members()
+        )
+
+    def _has_members(self) -> bool:
+        """Whether the sets have the members that they had."""
+        try:
+            return all(map(is_, _flat(self._sets), self._members))
+        except RuntimeError:  # another thread is changing a set
+            return False
+
+
+def _chooser(flags: Sequence[bool]) -> Callable[[Sequence[Any]], Iterable[Any]]:
+    """A function that chooses the items of a sequence with a true flag."""
+    return _all_of if all(flags) else lambda items: compress(items, flags)
+
+
+def _all_of(items: Sequence[Any]) -> Sequence[Any]:
+    return items

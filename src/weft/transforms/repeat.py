@@ -15,6 +15,7 @@ from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing
 from weft.runtime.devices import Stream, current_stream
+from weft.runtime.dict_reader import dict_reader
 from weft.runtime.filled import write
 from weft.runtime.holders import rows_only_known
 from weft.runtime.memory import View
@@ -227,7 +228,7 @@ class StatefulRepeat(NestedRepeat):
         super().__init__(traced, prepared, root, levels, root[2])
         given = levels.read(root)
         assert given is not None
-        self._outputs = None if outputs is root[2] else _Outputs(outputs, Levels(outputs), given.leaves)
+        self._outputs = None if outputs is root[2] else _Outputs(outputs, Levels(outputs, dict_reader()), given.leaves)
         """None if the function changes the containers that it reads."""
         leaves, structure = flatten(outputs)
         self._first = len(self._is_array) - len(leaves)
@@ -374,7 +375,7 @@ def _differ(same: Sequence[int], moment: Moment | None) -> bool:
 
 
 def _nested_repeat(traced: Traced, prepared: Prepared, root: Any, state: State | None) -> NestedRepeat | None:
-    levels = Levels.of(root)
+    levels = Levels.of(root, dict_reader())
     if levels is None:
         return None
     if state is None or state.outputs is None:

@@ -4,7 +4,9 @@ Everything other than a list, a tuple or a dict is a leaf, ``None`` included. No
 tree is limited by memory alone.
 """
 
+from weft.tree.levels import END as END
 from weft.tree.levels import Levels as Levels
+from weft.tree.levels import ReadDicts as ReadDicts
 from weft.tree.levels import Reading as Reading
 from weft.tree.paths import dotted as dotted
 from weft.tree.paths import join_path as join_path

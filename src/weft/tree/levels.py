@@ -9,13 +9,31 @@ from typing import Any, NamedTuple, final
 
 from weft.tree.structure import CONTAINERS
 
-__all__ = ["Levels", "Reading"]
+__all__ = ["END", "Levels", "ReadDicts", "Reading", "read_dicts"]
 
 DEPTH_LIMIT = 32
 """The deepest tree to read level by level: deeper trees have too few containers on each level to be faster this way."""
 
 _flat = chain.from_iterable
+_NONE: list[Any] = []
 _ITERATED_NATIVELY = frozenset({tuple.__iter__, list.__iter__, dict.__iter__})
+
+
+END = object()
+"""Ends the keys of a dict in a list of the keys of many dicts."""
+
+ReadDicts = Callable[[list[Any], list[type], list[Any]], list[Any] | None]
+
+
+def read_dicts(dicts: list[Any], types: list[type], keys: list[Any]) -> list[Any] | None:
+    """The values of dicts in one list; None if one is not of its type, or if there are other keys than these objects,
+    in which `END` comes after the keys of each dict."""
+    if [*map(type, dicts)] != types:
+        return None
+    found = [*_flat([(*items, END) for items in dicts])]
+    if len(found) != len(keys) or not all(map(is_, found, keys)):
+        return None
+    return [*_flat(map(dict.values, dicts))]
 
 
 class Reading(NamedTuple):
@@ -29,15 +47,16 @@ class _Level(NamedTuple):
     """The nodes at one depth of a tree, above the last one. The next level consists of the children of its sequences,
     and then those of its dicts.
 
-    ``is_leaf``, ``is_sequence`` and ``is_dict`` have an entry for each of its ``types``; they are None if all are
-    dicts.
+    ``types``, ``is_leaf``, ``is_sequence`` and ``is_dict`` have an entry for each node; ``types`` is None if all are
+    dicts. ``lengths`` are those of the sequences, ``dict_types`` and ``keys`` what `read_dicts` compares.
     """
 
-    types: list[type]
-    is_leaf: list[bool] | None
+    types: list[type] | None
+    is_leaf: list[bool]
     is_sequence: list[bool]
     is_dict: list[bool]
     lengths: list[int]
+    dict_types: list[type]
     keys: list[Any]
 
 
@@ -51,7 +70,9 @@ class Levels:
     container and no leaf is kept alive.
     """
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: Any, read: ReadDicts = read_dicts) -> None:
+        """``read`` does what `read_dicts` does."""
+        self._read_dicts = read
         self._levels: list[_Level] = []
         paths: list[tuple[int, ...]] = []
         found: list[tuple[tuple[int, ...], Any]] = [((), tree)]
@@ -61,12 +82,13 @@ class Levels:
             nodes = [node for _, node in found]
             self._levels.append(
                 _Level(
-                    list(map(type, nodes)),
-                    None if len(dicts) == len(found) else [not isinstance(node, CONTAINERS) for node in nodes],
+                    None if len(dicts) == len(found) else list(map(type, nodes)),
+                    [not isinstance(node, CONTAINERS) for node in nodes],
                     [isinstance(node, (tuple, list)) for node in nodes],
                     [isinstance(node, dict) for node in nodes],
-                    [len(node) for _, node in [*sequences, *dicts]],
-                    [key for _, node in dicts for key in node],
+                    [len(node) for _, node in sequences],
+                    [type(node) for _, node in dicts],
+                    [key for _, node in dicts for key in (*node, END)],
                 )
             )
             paths += [path for path, node in found if not isinstance(node, CONTAINERS)]
@@ -80,7 +102,7 @@ class Levels:
         self._in_order: Callable[[list[Any]], Sequence[Any]] = list if is_in_order else itemgetter(*order)
 
     @staticmethod
-    def of(tree: Any) -> Levels | None:
+    def of(tree: Any, read: ReadDicts = read_dicts) -> Levels | None:
         """The levels of a tree; None if reading them is not faster than `flatten`, or if a class of containers defines
         its own way of reading its contents.
 
@@ -90,8 +112,9 @@ class Levels:
         >>> levels.read([{"b": 3}, 4]) is None
         True
         """
-        levels = Levels(tree)
-        kinds = {kind for level in levels._levels for kind in level.types if issubclass(kind, CONTAINERS)}
+        levels = Levels(tree, read)
+        known = [kind for level in levels._levels for kind in (*(level.types or ()), *level.dict_types)]
+        kinds = {kind for kind in known if issubclass(kind, CONTAINERS)}
         return levels if levels._is_whole and all(map(_is_plain, kinds)) else None
 
     def read(self, tree: Any) -> Reading | None:
@@ -104,22 +127,21 @@ class Levels:
         containers: list[Any] = []
         nodes = [tree]
         try:
-            for types, is_leaf, is_sequence, is_dict, lengths, keys in self._levels:
-                if [*map(type, nodes)] != types:
-                    return None
-                if is_leaf is None:
-                    if [*map(len, nodes)] != lengths or not all(map(is_, _flat(nodes), keys)):
+            for types, is_leaf, is_sequence, is_dict, lengths, dict_types, keys in self._levels:
+                sequences, dicts = _NONE, nodes
+                if types is not None:
+                    if [*map(type, nodes)] != types:
                         return None
-                    containers += nodes
-                    nodes = [*_flat(map(dict.values, nodes))]
-                    continue
-                leaves += compress(nodes, is_leaf)
-                sequences, dicts = [*compress(nodes, is_sequence)], [*compress(nodes, is_dict)]
-                containers += sequences
+                    leaves += compress(nodes, is_leaf)
+                    sequences, dicts = [*compress(nodes, is_sequence)], [*compress(nodes, is_dict)]
+                    if [*map(len, sequences)] != lengths:
+                        return None
+                    containers += sequences
                 containers += dicts
-                if [*map(len, sequences), *map(len, dicts)] != lengths or not all(map(is_, _flat(dicts), keys)):
+                values = self._read_dicts(dicts, dict_types, keys)
+                if values is None:
                     return None
-                nodes = [*_flat(sequences), *_flat(map(dict.values, dicts))]
+                nodes = [*_flat(sequences), *values] if sequences else values
         except RuntimeError:  # another thread changed a dict meanwhile
             return None
         leaves += nodes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 from weft.compiler.codegen.emitter import Emitter, module
@@ -11,7 +12,6 @@ from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, from_memory, to_memory
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
-from weft.compiler.cpu.pieces import BodyCut
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, NumberKey, instruction_keys, number_layout
 from weft.compiler.parameters import ExactParameters
@@ -25,37 +25,39 @@ _BOUNDS = ("%first_row", "%last_row", "%first_lane", "%last_lane")
 
 
 def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
-    """The LLVM IR of a kernel whose body is cut, as a module. Pieces that differ only in the numbers they read, such as
-    the steps of a loop in the user's program, share a function."""
-    assert schedule.cut is not None
+    """The LLVM IR of a kernel whose body is cut, as a module. Pieces that differ only in the numbers they read and in
+    where they save values, such as the steps of a loop in the user's program, share a function."""
+    cut = schedule.cut
+    assert cut is not None
     layout = number_layout(kernel, schedule.numbers)
-    written: dict[Any, str] = {}
+    known: dict[tuple[Any, ...], int] = {}
+    kinds = [
+        known.setdefault(_work(*one, schedule, kernel), len(known)) for one in zip(cut.pieces, cut.at_once, strict=True)
+    ]
+    offsets = [[cut.offsets[number] for number in _crossing(piece)] for piece in cut.pieces]
+    common = _common(kinds, offsets)
     emitters: list[Emitter] = []
     functions: list[str] = []
     calls: list[_PieceCall] = []
-    for piece, at_once in zip(schedule.cut.pieces, schedule.cut.at_once, strict=True):
-        work = at_once, *_work(piece, schedule, kernel)
-        if work not in written:
-            written[work] = f"piece{len(functions)}"
-            writer = _PieceWriter(kernel, schedule, layout, piece, schedule.cut, at_once)
-            functions.append(writer.function(written[work]))
+    for piece, at_once, kind, own in zip(cut.pieces, cut.at_once, kinds, offsets, strict=True):
+        if kind == len(functions):
+            writer = _PieceWriter(kernel, schedule, layout, piece, at_once, common[kind])
+            functions.append(writer.function(f"piece{kind}"))
             emitters.append(writer.e)
-        numbers = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
-        calls.append(_PieceCall(written[work], numbers))
+        places = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
+        places += [offset for offset, same in zip(own, common[kind], strict=True) if same is None]
+        calls.append(_PieceCall(f"piece{kind}", places))
     main, step = _strips(kernel, schedule, layout, calls, name)
     return module([*emitters, main], [*functions, step])
 
 
-def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]:
-    """All that the code of a piece depends on."""
-    cut = schedule.cut
-    assert cut is not None
+def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]:
+    """All that the code of a piece depends on, except for where it saves and recalls values."""
     position_in = {number: position for position, number in enumerate(piece.needed)}
     parts: list[tuple[Any, ...]] = []
     for number in piece.needed:
         i = kernel.instructions[number]
-        saved = cut.offsets[number] if number in piece.saved or number in piece.recalled else None
-        parts.append((i.dtype, i.varying, saved))
+        parts.append((i.dtype, i.varying, number in piece.saved, number in piece.recalled))
         if number not in piece.recalled:
             access: tuple[Any, ...] | None = None
             if i.access is not None:
@@ -64,14 +66,29 @@ def _work(piece: Pass, schedule: CpuSchedule, kernel: Kernel) -> tuple[Any, ...]
             sources = tuple([position_in[source] for source in i.sources])
             how = (i.operation, i.primitive, ExactParameters(i.params.items()), i.where is None, i.combine)
             parts.append((*how, sources, access, number in schedule.streamed))
-    return tuple(parts)
+    return at_once, *parts
+
+
+def _crossing(piece: Pass) -> list[int]:
+    """The instructions whose values a piece saves or recalls, in order."""
+    return sorted(piece.saved | piece.recalled)
+
+
+def _common(kinds: Sequence[int], offsets: Sequence[Sequence[int]]) -> dict[int, Sequence[int | None]]:
+    """For each kind of piece, the offsets that all its pieces have; None for those in which they differ."""
+    common: dict[int, Sequence[int | None]] = {}
+    for kind, own in zip(kinds, offsets, strict=True):
+        known = common.setdefault(kind, own)
+        common[kind] = [offset if offset == other else None for offset, other in zip(own, known, strict=True)]
+    return common
 
 
 class _PieceCall(NamedTuple):
-    """A call of a function: ``numbers`` are the positions, in the argument block, of the numbers that it reads."""
+    """A call of a function. ``places`` are the positions, in the argument block, of the numbers that it reads, and then
+    the offsets of saved values that differ between calls of the function."""
 
     function: str
-    numbers: list[int]
+    places: list[int]
 
 
 def _outer_rows(kernel: Kernel) -> list[str]:
@@ -113,7 +130,7 @@ def _strips(
             stop = code.smaller(code.add(lane, width), last_lane)
             integers = ", ".join(f"i64 {value}" for value in (*indices, first_row, last_row, lane, stop))
             for call in calls:
-                positions = _constant(e, call.numbers)
+                positions = _constant(e, call.places)
                 e.emit(
                     f"call void @{call.function}(ptr %numbers, ptr {positions}, ptr %table, ptr {saved}, {integers})"
                 )
@@ -144,14 +161,17 @@ class _PieceWriter(InstructionWriter):
         schedule: CpuSchedule,
         layout: dict[NumberKey, int],
         piece: Pass,
-        cut: BodyCut,
         at_once: int,
+        saved_offsets: Sequence[int | None],
     ) -> None:
+        """``saved_offsets`` are those of the values that the piece saves or recalls; None: an argument."""
         super().__init__(kernel, schedule.numbers, at_once * _width(kernel), layout)
         self.schedule = schedule
         self.piece = piece
-        self.cut = cut
         self.row_number = self.first_vector = "0"
+        self.saved_offsets = saved_offsets
+        self.saved_pointers: dict[int, str] = {}
+        """Where the values that the piece saves or recalls are in memory, by instruction."""
 
     def streams(self, position: int) -> bool:
         return position in self.schedule.streamed
@@ -159,10 +179,15 @@ class _PieceWriter(InstructionWriter):
     def function(self, name: str) -> str:
         """The text of the function."""
         outer = _outer_rows(self.kernel)
+        places = self._places()
         for position in self.piece.computed:
             for key in instruction_keys(position, self.kernel):
-                self._read(self.layout[key])
+                pointer = self.e.assign(f"getelementptr i64, ptr %numbers, i64 {next(places)}")
+                self.numbers[self.layout[key]] = self.e.load("i64", pointer)
             self._prepare(position)
+        for position, offset in zip(_crossing(self.piece), self.saved_offsets, strict=True):
+            distance = next(places) if offset is None else offset
+            self.saved_pointers[position] = self.e.assign(f"getelementptr i8, ptr %saved, i64 {distance}")
         for axis, index in enumerate(outer):
             self._advance("row", axis, index, self.piece.computed)
         self._compute([n for n in self.piece.computed if self.kernel.instructions[n].operation == "scalar"])
@@ -176,10 +201,10 @@ class _PieceWriter(InstructionWriter):
         integers = ", ".join(f"i64 {name}" for name in (*outer, *_BOUNDS))
         return self.e.function(name, f"ptr %numbers, ptr %places, ptr %table, ptr %saved, {integers}", "internal ")
 
-    def _read(self, number: int) -> None:
-        """Read a number of the argument block. Its position is read from memory, where positions follow each other."""
-        pointer = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {len(self.numbers)}"))
-        self.numbers[number] = self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %numbers, i64 {pointer}"))
+    def _places(self) -> Iterator[str]:
+        """The integers of the argument ``places``, which are read one after the other."""
+        for index in count():
+            yield self.e.load("i64", self.e.assign(f"getelementptr i64, ptr %places, i64 {index}"))
 
     def _row(self) -> None:
         """The strip of one row."""
@@ -241,8 +266,7 @@ class _PieceWriter(InstructionWriter):
             vector = self.e.assign(f"udiv i64 {behind}, {self.width}")
             index = self.e.assign(f"add i64 {self.first_vector}, {vector}")
         type_ = f"<{L.width} x {element}>" if L.width > 1 else element
-        first = self.e.assign(f"getelementptr i8, ptr %saved, i64 {self.cut.offsets[number]}")
-        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {first}, i64 {index}")
+        return L, type_, self.e.assign(f"getelementptr {type_}, ptr {self.saved_pointers[number]}, i64 {index}")
 
 
 def _alignment(L: Lanes, dtype: Dtype) -> int:

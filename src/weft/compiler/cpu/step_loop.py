@@ -1,4 +1,4 @@
-"""Native code that runs plans: the loop over a plan's steps, and the thread pool.
+"""Native code that runs plans: the loop over a plan's steps, and the thread pool. With it comes what reads dicts.
 
 A step is ``{function, numbers, units, grain}``. ``weft_run`` runs the steps of a table, from the first one that has not
 been run yet; ``weft_run_timed`` also reads a clock, and ``weft_run_apart`` runs on a thread with a larger stack. The
@@ -13,7 +13,7 @@ import re
 from functools import cache
 
 from weft.compiler.codegen import loading
-from weft.compiler.cpu import pool
+from weft.compiler.cpu import dict_reading, pool
 from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, Fields
 
 _PAUSES = {
@@ -184,6 +184,7 @@ _EXPORTED = (
     "weft_pool_bytes",
     "weft_pool_init",
     "weft_pool_stop",
+    "weft_read_dicts",
     "weft_run",
     "weft_run_called",
     "weft_run_timed",
@@ -193,16 +194,16 @@ _EXPORTED = (
 
 @cache
 def runtime_functions() -> dict[str, int]:
-    """Addresses of the pool and of the loop over steps."""
+    """Addresses of the pool, of the loop over steps, and of what reads dicts."""
     declaration, pause = _PAUSES.get(os.uname().machine, ("", "; no pause instruction"))
     constants = {name: str(number) for name, number in pool.CONSTANTS.items()}
     words = {"PAUSE_DECLARATION": declaration, **constants, "PAUSE": pause}  # last, because it is a part of other words
 
     def generate() -> str:
-        text = (pool.FUNCTIONS + _LOOP).replace("ORDER_FIELDS", _ORDER_FIELDS)
+        text = (pool.FUNCTIONS + _LOOP + dict_reading.FUNCTIONS).replace("ORDER_FIELDS", _ORDER_FIELDS)
         for word, instead in words.items():
             text = text.replace(word, instead)
         return _with_fields(text)
 
-    source = f"{pool.FUNCTIONS}{_LOOP}{_ORDER_FIELDS}{words}{_STRUCTURES}"
+    source = f"{pool.FUNCTIONS}{_LOOP}{dict_reading.FUNCTIONS}{_ORDER_FIELDS}{words}{_STRUCTURES}"
     return loading.load(source, generate, _EXPORTED, quickly=True)
