@@ -145,6 +145,10 @@ def _chosen(mx: Any) -> dict[str, Any]:
     return {"lhs_indices": mx.array([[0], [1]]), "rhs_indices": mx.array([2, 0, 2])}
 
 
+_EXPERTS = np.arange(40) ** 2 % 7 % 3
+"""The matrices that many rows choose."""
+
+
 def _gathered(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x[[[0], [1]]] @ y[[2, 0, 2]]
 
@@ -269,6 +273,17 @@ ROWS = [
         (Domain(shape=(2, 4, 5)), Domain(shape=(3, 5, 3))),
         dtypes=FLOATS,
         ulp=4,
+        mlx_dtypes=_SINGLE,
+    ),
+    Row(
+        "gather_mm",
+        lambda mx, x, y: mx.gather_mm(x, y, rhs_indices=mx.array(_EXPERTS)),
+        lambda x, y: x @ y[_EXPERTS],
+        (Domain(shape=(40, 2, 5)), Domain(shape=(3, 5, 3))),
+        dtypes=FLOATS,
+        ulp=4,
+        variant="many rows of few matrices",
+        grows=((0, 1, 1), (1, 1, 1)),
         mlx_dtypes=_SINGLE,
     ),
     Row(

@@ -114,6 +114,7 @@ INTERNAL = {
     "stored": "Put in by the planner where something small is read again and again.",
     "sequential_cumsum": "Reached through mx.random.categorical; test_scan_kernels.py tests its order.",
     "recurrence": "The derivative of cumprod and other scans, and its own; see test_scans.py.",
+    "summed_products": "The derivative of gather_mm in its matrices; see test_chosen_products.py.",
     "sum_to": "The transpose of broadcast, which the derivatives of all rows with broadcasting reach.",
 }
 """Primitives that no row uses."""

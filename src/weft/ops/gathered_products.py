@@ -20,7 +20,7 @@ from weft.ops.axis_index import need_elements
 from weft.ops.comparison import where
 from weft.ops.entrance import on_stream
 from weft.ops.indexing import take
-from weft.ops.products import product_of
+from weft.ops.products import check_shapes, product_of
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["block_masked_mm", "gather_mm", "segmented_mm"]
@@ -65,8 +65,24 @@ def gather_mm(
     if x.node.ndim < 2 or y.node.ndim < 2:
         shapes = f"{shape_text(x.node.shape)} and {shape_text(y.node.shape)}"
         raise ValueError(f"[gather_mm] Operands need at least two dimensions; their shapes are {shapes}.")
-    x, y = chosen("gather_mm", [(x, lhs_indices, "lhs_indices"), (y, rhs_indices, "rhs_indices")])
-    return product_of("gather_mm", x, y)
+    (x,) = chosen("gather_mm", [(x, lhs_indices, "lhs_indices")])
+    if rhs_indices is None:
+        return product_of("gather_mm", x, y)
+    return _times_chosen("gather_mm", x, y, rhs_indices)
+
+
+def _times_chosen(name: str, x: Array, y: Array, indices: Array) -> Array:
+    """Matrices times those that indices choose."""
+    check_shapes(name, x.node.shape, y.node.shape)
+    *outer, inner, columns = y.node.shape
+    index = chosen_index(name, tuple(outer), indices, "rhs_indices")
+    *batch, rows, _ = x.node.shape
+    joint = broadcasted_shape(name, (tuple(batch), index.node.shape))
+    count = product(joint)
+    left = p.reshape(broadcast(x, (*joint, rows, inner)), shape=(count, rows, inner))
+    stack = p.reshape(y, shape=(product(outer), inner, columns))
+    result = p.chosen_matmul(left, stack, p.reshape(broadcast(index, joint), shape=(count,)))
+    return p.reshape(result, shape=(*joint, rows, columns))
 
 
 def chosen(name: str, operands: list[tuple[Array, Array | None, str]]) -> list[Array]:

@@ -10,6 +10,7 @@ from weft.primitives.attention import *
 from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *
+from weft.primitives.chosen_products import *
 from weft.primitives.contraction import *
 from weft.primitives.conversions import *
 from weft.primitives.convolution import *
