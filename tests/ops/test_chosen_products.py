@@ -90,3 +90,17 @@ def test_matrices_are_not_copied_for_every_row(rng: np.random.Generator) -> None
     before = mx.get_active_memory()
     mx.eval(step(x, w))
     assert mx.get_peak_memory() - before < 12 << 20
+
+
+@pytest.mark.parametrize("kind", INDICES)
+def test_many_rows_with_quantised_matrices(rng: np.random.Generator, kind: str) -> None:
+    """They have the bits of single products."""
+    index = mx.array(indices(kind, rng, 60))
+    x, w = mx.array(rng.normal(size=(60, 1, 64))), mx.array(rng.normal(size=(EXPERTS, COLUMNS, 64)))
+    packed = mx.quantize(w, group_size=32, bits=4)
+
+    def multiplied(x: mx.array, index: mx.array) -> mx.array:
+        return mx.gather_qmm(x, *packed, rhs_indices=index, group_size=32, bits=4)
+
+    single = [multiplied(x[row], index[row]) for row in range(60)]
+    assert mx.array_equal(multiplied(x, index), mx.stack(single)).item()

@@ -30,7 +30,7 @@ _LEAST, _MOST = 16, 128
 and fill more of the last block of each matrix with zeros."""
 
 
-class _SortedRows(NamedTuple):
+class SortedRows(NamedTuple):
     """Where rows are in blocks: for each row its place among the rows of all blocks; for each of these the row that is
     there, or a number beyond the last row; for each block its matrix."""
 
@@ -51,13 +51,12 @@ class _SortedRows(NamedTuple):
         return _taken(p.reshape(x, shape=(count * rows // high, high, inner)), self.place)
 
 
-def _height(rows: int, matrices: int, high: int) -> int | None:
-    """How many of ``rows``, which are matrices of ``high`` rows, a block has; None if blocks would not save much."""
+def _height(rows: int, matrices: int, high: int) -> int:
+    """How many of ``rows``, which are matrices of ``high`` rows, a block has."""
     height = _LEAST
     while 2 * height <= min(_MOST, rows // max(matrices, 1)):
         height *= 2
-    height //= max(high, 1)
-    return height if height and 3 * _count(rows, matrices, height) <= 2 * rows else None
+    return height // max(high, 1)
 
 
 def _count(rows: int, matrices: int, height: int) -> int:
@@ -65,7 +64,22 @@ def _count(rows: int, matrices: int, height: int) -> int:
     return (rows + matrices * (height - 1)) // height
 
 
-def _blocks_of(index: Array, matrices: int, height: int) -> _SortedRows:
+def blocks_of_rows(index: Array, matrices: int, x: Array) -> SortedRows | None:
+    """The blocks of the rows of ``x``, ``(R, M, K)``, that choose among some matrices; None if there are too few rows
+    for each."""
+    rows, high, _ = x.node.shape
+    height = _height(rows, matrices, high)
+    if not height or 2 * rows < 3 * _count(rows, matrices, height):
+        return None
+    return _blocks_of(_inside(index, matrices), matrices, height)
+
+
+def sorted_rows(index: Array, matrices: int) -> SortedRows:
+    """The order in which rows that choose the same matrix are neighbours."""
+    return _blocks_of(_inside(index, matrices), matrices, 1)
+
+
+def _blocks_of(index: Array, matrices: int, height: int) -> SortedRows:
     (rows,) = index.node.shape
     count, kind = _count(rows, matrices, height), dtypes.int32
     chosen = p.cast(index, dtype=kind)
@@ -86,7 +100,7 @@ def _blocks_of(index: Array, matrices: int, height: int) -> _SortedRows:
     # Blocks after the last one that is needed have the last matrix; no row is there.
     over = p.less_equal(_spread(ends, (count, matrices), 0), p.iota(shape=(count, matrices), axis=0, dtype=kind))
     matrix = p.sum(p.cast(over, dtype=kind), axes=(1,))
-    return _SortedRows(place, source, _inside(matrix, matrices))
+    return SortedRows(place, source, _inside(matrix, matrices))
 
 
 def _inside(index: Array, matrices: int) -> Array:
@@ -150,12 +164,11 @@ class ChosenMatmul(_ByIndex):
 
     def expanded(self, node: Node) -> Node | None:
         x, matrices, index = map(wrap, node.inputs)
-        (rows, high, _), count = x.node.shape, matrices.node.shape[0]
-        index, height = _inside(index, count), _height(rows, count, high)
-        if height is None:
-            products = p.matmul(x, _taken(matrices, index), **node.keywords)
+        high, count = x.node.shape[1], matrices.node.shape[0]
+        blocks = blocks_of_rows(index, count, x)
+        if blocks is None:
+            products = p.matmul(x, _taken(matrices, _inside(index, count)), **node.keywords)
         else:
-            blocks = _blocks_of(index, count, height)
             in_blocks = p.matmul(blocks.filled(x), _taken(matrices, blocks.matrix), **node.keywords)
             products = blocks.emptied(in_blocks, high)
         found: Node = products.node
@@ -213,10 +226,9 @@ class SummedProducts(_ByIndex):
     def expanded(self, node: Node) -> Node | None:
         x, y, index = map(wrap, node.inputs)
         precision, count = node.params
-        rows, high, _ = x.node.shape
-        index, height = _inside(index, count), _height(rows, count, high)
-        if height is not None:
-            blocks = _blocks_of(index, count, height)
+        blocks = blocks_of_rows(index, count, x)
+        index = _inside(index, count)
+        if blocks is not None:
             x, y, index = blocks.filled(x), blocks.filled(y), blocks.matrix
         products = p.matmul(matrix_transpose(x), y, precision=precision)
         updates = p.expand(products, axes=(1,))

@@ -12,6 +12,7 @@ from weft.graph.extents import AnyExtent, agree
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.batching import batch_size, with_batch
+from weft.primitives.chosen_products import sorted_rows
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import require
@@ -21,6 +22,9 @@ __all__ = ["quantized_matmul", "rounded_product"]
 
 
 _DTYPES = (dtypes.float32, dtypes.float64)
+
+_SORTED = 4
+"""From this many rows for each matrix on, sorting them takes less time than it saves."""
 
 
 class _Operands(NamedTuple):
@@ -105,6 +109,19 @@ class QuantizedMatmul(Primitive):
             operands = " and ".join([describe(one.shape, one.dtype) for one in inputs])
             raise ValueError(f"quantized_matmul: {operands} do not fit together in the mode {kind.mode}")
         return (*x.shape[:-1], columns), x.dtype
+
+    def expanded(self, node: Node) -> Node | None:
+        """Many rows that choose among few matrices are sorted first: neighbours with the same matrix are multiplied
+        together."""
+        named = _named([wrap(x) for x in node.inputs], node.keywords["mode"] == "affine")
+        matrices = named.words.node.shape[0]
+        if named.index is None or named.index.node.size < _SORTED * matrices:
+            return None
+        order = sorted_rows(named.index, matrices)
+        index = p.cast(order.matrix, dtype=dtypes.int64)
+        products = self(*named._replace(x=order.filled(named.x), index=index).inputs(), **node.keywords)
+        found: Node = order.emptied(products, named.x.node.shape[1]).node
+        return found
 
     def lowered(self, node: Node) -> Node | None:
         """Sums without terms are zeros."""
