@@ -328,6 +328,22 @@ def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generato
     assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
 
+def test_what_is_rounded_to_half_precision_is_rounded_once(engine: BlocksEngine, few_threads: None) -> None:
+    """A store writes the bits that rounding gave. Two bfloat16 numbers that share a register become float32 numbers
+    without being taken apart."""
+    for dtype, rounding in ((mx.bfloat16, "cvt.rn.bf16x2.f32"), (mx.float16, "cvt.rn.f16x2.f32")):
+        x = mx.zeros((1 << 14,), dtype)
+        with mx.stream(mx.gpu):
+            ((record,),) = [plan.describe().records for plan in plans_of(lambda x: x * x, x)]
+        assert record.launch is not None
+        chosen = scheduling.schedule_of(record.launch)
+        text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
+        lanes = chosen.lanes * chosen.pieces
+        assert text.count(rounding) == lanes // 2
+        if dtype is mx.bfloat16:
+            assert text.count("and.b32") >= lanes // 2
+
+
 def test_blocks_that_sweep_have_one_unit_each(engine: BlocksEngine) -> None:
     """Such units take long, and there may be few of them."""
     for function in (lambda x: mx.sum(x, axis=0), lambda x: mx.sum(x.reshape(20, 15, 20), axis=(0, 2))):

@@ -20,7 +20,8 @@ class BlockCode(Integers):
     """Whether the kernel begins by waiting for the kernels before it. If not, its code must wait in all blocks."""
 
     def __init__(self, threads: int, blocks: int = 1) -> None:
-        super().__init__(Emitter(rounds_bfloat16=True))
+        super().__init__(Emitter(for_gpu=True))
+        self._numbers_read = 0
         self.threads, self.warps, self._blocks = threads, threads // WARP, blocks
         self.scalar = Lanes(self.e, 1)
         self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])

@@ -46,7 +46,7 @@ class _State(NamedTuple):
 class ThreadWriter(NestWriter):
     """Shared by all walks: units, rows, and turns of a sweep that are done together."""
 
-    rounds_bfloat16 = True
+    for_gpu = True
     loads_first = False
     """Whether loads come first even if a thread does all its turns together."""
     most_together = 12
