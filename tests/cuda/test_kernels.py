@@ -381,3 +381,5 @@ def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
                     text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
                     assert ".entry kernel(" in text
                     assert text.count("griddepcontrol.wait") == 1
+                    assert ".param .align 8 .b8" in text  # the numbers
+                    assert ".local" not in text
