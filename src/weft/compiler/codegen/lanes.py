@@ -86,6 +86,16 @@ class Lanes:
         prefix = "f" if left.dtype.is_floating else ""
         return self._two(f"{prefix}{operation}", left, right)
 
+    def sum_by_multiplier(self, left: Value, right: Value | Number) -> Value:
+        """``left + right``, for code that has a GPU's units for integers do nothing but sums, shifts and bitwise
+        operations. Its multipliers compute this sum meanwhile."""
+        if not self.emitter.for_gpu:
+            return self.arithmetic("add", left, right)
+        # The height of the grid, which is always one. The assembler does not know that, and leaves the product.
+        one = self.emitter.call("llvm.nvvm.read.ptx.sreg.nctaid.y", "i32", [])
+        product = self._two("mul", left, self.splat(Value(Lanes(self.emitter, 1), one, left.dtype)))
+        return self.arithmetic("add", product, right)
+
     def bitwise(self, operation: str, left: Value | Number, right: Value | Number) -> Value:
         left, right = self._pair(left, right)
         return self._two(operation, left, right)

@@ -48,6 +48,10 @@ MOST_AHEAD = 3
 """The most operands for which a thread loads several elements: registers cannot hold those of more operands."""
 
 BLOCK_ELEMENTS = 1 << 11
+PAIR_UNITS = 4
+"""How many units a block does if values are computed in pairs, which takes longer than to write them: what a block does
+once takes as long as a unit."""
+
 """The fewest elements of a block, if there are many elements: finding operands takes some time at its beginning."""
 
 ENOUGH_THREADS = 1 << 17
@@ -249,7 +253,9 @@ def _pairs(launch: Launch) -> CudaSchedule | None:
     if begin or count != launch.lane_extent or 2 * half < count or count < ENOUGH_THREADS * lanes:
         return None
     units = -(-half // (THREADS * lanes))
-    return CudaSchedule(Walk.PAIRS, THREADS, lanes, _bits(THREADS), units, units, launch.row_count, pieces=2)
+    return CudaSchedule(
+        Walk.PAIRS, THREADS, lanes, _bits(THREADS), units, units, launch.row_count, pieces=2, grain=PAIR_UNITS
+    )
 
 
 def _tiles(launch: Launch) -> CudaSchedule | None:
