@@ -328,6 +328,21 @@ def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generato
     assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
 
+@pytest.mark.parametrize(("columns", "pieces", "bits"), [(1024, 4, 6), (768, 2, 5), (8200, 4, 6)])
+def test_threads_have_several_pieces_of_rows(
+    engine: BlocksEngine, rng: np.random.Generator, few_threads: None, columns: int, pieces: int, bits: int
+) -> None:
+    """As many threads are neighbours in a row as leave few of them without lanes."""
+    x, y = [mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, columns), (columns,))]
+    with mx.stream(mx.gpu):
+        ((record,),) = [plan.describe().records for plan in plans_of(lambda x, y: x * y + 1, x, y)]
+    assert record.launch is not None
+    found = scheduling.schedule_of(record.launch)
+    assert (found.pieces, found.bits) == (pieces, bits)
+    assert same_bits(lambda x, y: x * y + 1, x, y)
+    assert same_bits(lambda x, y: x[1:, 1:] * y[1:] + 1, x, y)
+
+
 def test_what_is_rounded_to_half_precision_is_rounded_once(engine: BlocksEngine, few_threads: None) -> None:
     """A store writes the bits that rounding gave. Two bfloat16 numbers that share a register become float32 numbers
     without being taken apart."""
