@@ -117,6 +117,8 @@ class CudaSteps(StepList):
         self._idle_before: frozenset[int] | None = None
         self._may_capture = not self.stand_ins and all(call.is_captured for call in self.calls.values())
         self._latest: dict[Queue | None, deque[Slots]] = {}
+        self._overwritten: deque[array[int]] = deque(maxlen=_CACHED)
+        """The latest values that were written over others."""
 
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
         buffer = Buffer(self._own, _WORD * max(len(numbers), 1))
@@ -179,11 +181,15 @@ class CudaSteps(StepList):
         return slots
 
     def _with_addresses(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
-        """Slots for runs whose libraries get the addresses in ``values``."""
+        """Slots for runs whose libraries get the addresses in ``values``. Runs in which only kernels have other
+        addresses use the same ones, which are written again each time, until the same values come a second time."""
         addresses = [call.addresses(values) for call in self.calls.values()]
+        recurring = values in self._overwritten
         for slots in latest:
-            if slots.addresses == addresses and slots.idle == idle:
+            served = slots.addresses == addresses and slots.idle == idle
+            if served and not (recurring and len(latest) < _CACHED):
                 slots.again = True
+                self._overwritten.append(values)
                 return slots
         if len(latest) == _CACHED:
             latest.popleft()
