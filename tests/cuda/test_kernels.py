@@ -19,7 +19,7 @@ from tests.reference.test_operations import FOLDS, SCANS, check
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
-from weft.compiler.cuda import loops, schedule, scheduling
+from weft.compiler.cuda import loops, nests, schedule, scheduling
 from weft.primitives import reductions, scans
 
 
@@ -378,6 +378,12 @@ def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine:
 
     assert '"nvvm.minctasm"="4"' in text(lambda x: x * 2 + 1)
     assert "minctasm" not in text(lambda x: sum([mx.sin(x + i) for i in range(30)], x))
+
+
+def test_many_numbers_are_read_through_their_address() -> None:
+    """Parameters of a kernel have 4 KB."""
+    assert "byval([500 x i64])" in nests.entry_of(500)
+    assert nests.entry_of(501) == nests.entry_of(0) == "ptr noalias readonly %numbers, ptr noalias readonly %table"
 
 
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
