@@ -77,6 +77,7 @@ class Machine:
             "tid.x": threads % grid.threads,
             "ctaid.x": threads // grid.threads,
             "nctaid.x": np.full(self.count, grid.blocks),
+            "nctaid.y": np.ones(self.count, np.int64),
             "cluster.ctarank": threads // grid.threads % grid.cluster,
             "clusterid.x": threads // (grid.threads * grid.cluster),
             "nclusterid.x": np.full(self.count, grid.blocks // grid.cluster),

@@ -19,7 +19,7 @@ from tests.reference.test_operations import FOLDS, SCANS, check
 from tests.sampling import Cases
 from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
-from weft.compiler.cuda import loops, schedule, scheduling
+from weft.compiler.cuda import loops, nests, schedule, scheduling
 from weft.primitives import reductions, scans
 
 
@@ -328,6 +328,37 @@ def test_threads_load_several_pieces_before_they_compute(rng: np.random.Generato
     assert same_bits(lambda x: x[1:-1] * x[2:], x)
 
 
+@pytest.mark.parametrize(("columns", "pieces", "bits"), [(1024, 4, 6), (768, 2, 5), (8200, 4, 6)])
+def test_threads_have_several_pieces_of_rows(
+    engine: BlocksEngine, rng: np.random.Generator, few_threads: None, columns: int, pieces: int, bits: int
+) -> None:
+    """As many threads are neighbours in a row as leave few of them without lanes."""
+    x, y = [mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, columns), (columns,))]
+    with mx.stream(mx.gpu):
+        ((record,),) = [plan.describe().records for plan in plans_of(lambda x, y: x * y + 1, x, y)]
+    assert record.launch is not None
+    found = scheduling.schedule_of(record.launch)
+    assert (found.pieces, found.bits) == (pieces, bits)
+    assert same_bits(lambda x, y: x * y + 1, x, y)
+    assert same_bits(lambda x, y: x[1:, 1:] * y[1:] + 1, x, y)
+
+
+def test_what_is_rounded_to_half_precision_is_rounded_once(engine: BlocksEngine, few_threads: None) -> None:
+    """A store writes the bits that rounding gave. Two bfloat16 numbers that share a register become float32 numbers
+    without being taken apart."""
+    for dtype, rounding in ((mx.bfloat16, "cvt.rn.bf16x2.f32"), (mx.float16, "cvt.rn.f16x2.f32")):
+        x = mx.zeros((1 << 14,), dtype)
+        with mx.stream(mx.gpu):
+            ((record,),) = [plan.describe().records for plan in plans_of(lambda x: x * x, x)]
+        assert record.launch is not None
+        chosen = scheduling.schedule_of(record.launch)
+        text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
+        lanes = chosen.lanes * chosen.pieces
+        assert text.count(rounding) == lanes // 2
+        if dtype is mx.bfloat16:
+            assert text.count("and.b32") >= lanes // 2
+
+
 def test_blocks_that_sweep_have_one_unit_each(engine: BlocksEngine) -> None:
     """Such units take long, and there may be few of them."""
     for function in (lambda x: mx.sum(x, axis=0), lambda x: mx.sum(x.reshape(20, 15, 20), axis=(0, 2))):
@@ -349,6 +380,12 @@ def test_light_kernels_say_for_how_many_blocks_registers_have_to_suffice(engine:
     assert "minctasm" not in text(lambda x: sum([mx.sin(x + i) for i in range(30)], x))
 
 
+def test_many_numbers_are_read_through_their_address() -> None:
+    """Parameters of a kernel have 4 KB."""
+    assert "byval([500 x i64])" in nests.entry_of(500)
+    assert nests.entry_of(501) == nests.entry_of(0) == "ptr noalias readonly %numbers, ptr noalias readonly %table"
+
+
 def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
     """LLVM accepts the code, in which each kernel waits once for the kernel before it."""
     x = mx.array(rng.normal(size=(5, 300)).astype(np.float32))
@@ -365,3 +402,5 @@ def test_ptx_is_made_of_every_kind_of_kernel(rng: np.random.Generator) -> None:
                     text = nvptx.ptx(loops.generate(record.launch.kernel, chosen, "kernel"), "sm_90")
                     assert ".entry kernel(" in text
                     assert text.count("griddepcontrol.wait") == 1
+                    assert ".param .align 8 .b8" in text  # the numbers
+                    assert ".local" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import json
@@ -22,7 +23,7 @@ from weft.runtime import interchange, on_host
 from weft.runtime.cuda import assembly, copies, staging
 from weft.runtime.cuda import engine as engines
 from weft.runtime.cuda.code import CudaCode
-from weft.runtime.cuda.driver import CudaError, CudaMemoryError
+from weft.runtime.cuda.driver import CudaError, CudaMemoryError, FunctionLaunch
 from weft.runtime.disk_cache import DiskCache
 from weft.runtime.engine import engine_of
 
@@ -495,3 +496,12 @@ def test_what_is_not_queued_yet_is_not_done(driver: FakeDriver, monkeypatch: pyt
 def test_how_many_blocks_a_launch_has(units: int, grain: int, queue: bool, blocks: int) -> None:
     """On a card that runs 264 blocks at once."""
     assert CudaCode("", "name", 256, queue=queue).blocks(units, grain, 264) == blocks
+
+
+def test_a_kernel_gets_numbers_or_their_address() -> None:
+    """The driver gets a list of the addresses of parameters."""
+    for numbers, given in ([3, -4, 5], [3, -4, 5]), (1 << 40, [1 << 40]):
+        launch = FunctionLaunch(1, 2, 32, 0, numbers, 1 << 41)
+        first, second = (ctypes.c_uint64 * 2).from_address(launch.parameters)
+        assert list((ctypes.c_int64 * len(given)).from_address(first)) == given
+        assert ctypes.c_int64.from_address(second).value == 1 << 41

@@ -12,6 +12,7 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver
+from weft.compiler.prepared import Prepared
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.streams import worker_of
 
@@ -128,3 +129,22 @@ def test_what_async_eval_begins_on_a_card_is_one_launch(driver: FakeDriver) -> N
         mx.eval(y)
         assert driver.calls["launch_graph"] == before + 1
     assert_same_bits(y, mx.add(values(4, 3), 2, stream=mx.cpu))
+
+
+def test_a_repeated_call_reads_the_copy_of_an_array_of_the_process(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small arrays that are made from NumPy's are copied to a card when they are first read there."""
+    with mx.stream(mx.gpu):
+        compiled, x, y = mx.compile(lambda x, y: mx.exp(x) * y), values(4, 3), values(4, 3) + 1
+        mx.eval(x, y)
+        wanted = np.array(compiled(x, y))
+        mx.eval(compiled(x, y))
+        monkeypatch.setattr(Prepared, "run", None)  # the longer way
+        before = driver.calls.copy()
+        for _ in range(5):
+            assert np.array_equal(np.array(compiled(x, y)), wanted)
+        assert driver.calls["launch_graph"] == before["launch_graph"] + 5
+        other = values(4, 3) * 2
+        mx.eval(other)
+        assert np.array_equal(np.array(compiled(other, y)), np.array(mx.exp(other) * y))

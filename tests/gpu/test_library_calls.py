@@ -193,6 +193,24 @@ def test_another_number_leaves_the_graph(driver: FakeDriver) -> None:
     assert driver.calls["launch_graph"] == 5
 
 
+def test_results_that_alternate_between_two_blocks_are_not_sent_again(driver: FakeDriver) -> None:
+    """As the loss of a training loop does, if that of the step before is still there."""
+    mx.set_default_device(mx.gpu)
+    compiled, x = mx.compile(lambda x: turn(mx.sin(x)) * 2), values(4, 6)
+    wanted = np.array(compiled(x))
+    loss = None
+    for _ in range(8):
+        loss = compiled(x)
+        mx.eval(loss)
+    before = driver.calls.copy()
+    for _ in range(6):
+        loss = compiled(x)
+        mx.eval(loss)
+    made = {name: driver.calls[name] - before[name] for name in ("copy_in", "captured", "library", "launch_graph")}
+    assert made == {"copy_in": 0, "captured": 0, "library": 0, "launch_graph": 6}
+    assert np.array_equal(np.array(loss), wanted)
+
+
 def test_several_queues(driver: FakeDriver) -> None:
     """Each has its own handle; a queue waits for what it needs from another."""
     streams = [mx.new_stream(mx.gpu) for _ in range(3)]

@@ -172,7 +172,7 @@ class ArrayLanes(MathLanes):
 class _Cells:
     """Used in the place of an emitter: stack slots are lists, and rare branches are always computed."""
 
-    rounds_bfloat16 = False
+    rounds_bfloat16 = for_gpu = False
 
     def __init__(self) -> None:
         self.declarations: dict[str, str] = {}

@@ -21,10 +21,11 @@ from weft.runtime.host import host
 from weft.runtime.memory import Buffer, View
 from weft.runtime.steps import DONE, FIRST, POOL, Table
 from weft.runtime.thread_stack import own_stack
+from weft.runtime.transfers import Span, copy_on
 
-_Expected = tuple[int, *InputLayout, Engine]
-"""The slot of a table that gets the address of an array, the layout that the array must have, and the engine in whose
-memory it must be."""
+_Expected = tuple[int, *InputLayout, Engine, Span | None]
+"""The slot of a table that gets the address of an array, the layout that the array must have, the engine that reads it,
+and the bytes that are copied if a card reads an array in memory of the process."""
 
 _new = object.__new__
 _NO_VALUE = View(Buffer.of_others(host, 0, 0, None), 0, ())
@@ -41,14 +42,18 @@ class _Filled(NamedTuple):
 
 def _value(array: Any, expected: _Expected) -> View:
     """The value of an array; `_NO_VALUE` if it is not as ``expected``, or has no value yet."""
-    _, shape, dtype, strides, engine = expected
+    _, shape, dtype, strides, engine, span = expected
     if type(array) is not Handle.concrete:
         return _NO_VALUE
     node = array.node
     view = node.value
     if view is None or node.shape != shape or node.dtype is not dtype or view.strides != strides:
         return _NO_VALUE
-    return _NO_VALUE if view.event is not None or view.buffer.engine is not engine else view
+    if view.event is not None:
+        return _NO_VALUE
+    if view.buffer.engine is engine:
+        return view
+    return _NO_VALUE if span is None or view.buffer.engine is not host else copy_on(engine, view, span)
 
 
 class ShortRun:
@@ -86,7 +91,11 @@ class ShortRun:
         self._constants = constants
         unread = DONE  # the entry for arrays that the plan does not read: `run` sets it to 0 afterwards
         slots = {source: slot for slot, source in enumerate(sources, FIRST) if isinstance(source, int)}
-        self._expected = [(slots.get(number, unread), *layout, plan.engine) for number, layout in enumerate(layouts)]
+        spans = {source: span for source, span in zip(sources, plan.spans, strict=True) if plan.engine is not host}
+        self._expected = [
+            (slots.get(number, unread), *layout, plan.engine, spans.get(number))
+            for number, layout in enumerate(layouts)
+        ]
         self._count = len(layouts)
         self._fixed = [(slot, source.value) for slot, source in enumerate(sources, FIRST) if isinstance(source, Node)]
         (self._output,) = plan.outputs

@@ -29,11 +29,11 @@ def threefry(L: Any, key0: Any, key1: Any, count0: Any, count1: Any) -> tuple[An
     x, y = count0 + key0, count1 + key1
     for block in range(5):
         for rotation in _ROTATIONS[block % 2]:
-            x = x + y
+            x = L.sum_by_multiplier(x, y)
             y = (y << rotation) | (y >> (32 - rotation))
             y = x ^ y
-        x = x + keys[(block + 1) % 3]
-        y = y + keys[(block + 2) % 3] + (block + 1)
+        x = L.sum_by_multiplier(x, keys[(block + 1) % 3])
+        y = L.sum_by_multiplier(y, keys[(block + 2) % 3] + (block + 1))
     return x, y
 
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 
 class Emitter:
     """Collects the body of a function and the declarations that it needs. ``rounds_bfloat16``: the processor has an
-    instruction that rounds to bfloat16."""
+    instruction that rounds to bfloat16. ``for_gpu``: it is a GPU."""
 
-    def __init__(self, rounds_bfloat16: bool = False) -> None:
-        self.rounds_bfloat16 = rounds_bfloat16
+    def __init__(self, rounds_bfloat16: bool = False, for_gpu: bool = False) -> None:
+        self.rounds_bfloat16, self.for_gpu = rounds_bfloat16 or for_gpu, for_gpu
         self.declarations: dict[str, str] = {}
         self._slots: list[str] = []
         self._lines: list[str] = []

@@ -22,13 +22,13 @@ class InstructionWriter:
     ``mask`` says which of the ``width`` lanes exist (None: all). ``values`` are those of the instructions written so
     far. ``scheduled`` are the names of the numbers of the schedule."""
 
-    rounds_bfloat16 = False
+    rounds_bfloat16 = for_gpu = False
 
     def __init__(
         self, kernel: Kernel, scheduled: Iterable[str], width: int, layout: dict[NumberKey, int] | None = None
     ) -> None:
         self.kernel = kernel
-        self.e = Emitter(self.rounds_bfloat16)
+        self.e = Emitter(self.rounds_bfloat16, self.for_gpu)
         self.scalar = MathLanes(self.e, 1)
         self.vector = self.scalar if width == 1 else MathLanes(self.e, width)
         self.crossing: Crossing = VectorCrossing(self.vector, self.scalar)

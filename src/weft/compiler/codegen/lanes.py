@@ -86,6 +86,16 @@ class Lanes:
         prefix = "f" if left.dtype.is_floating else ""
         return self._two(f"{prefix}{operation}", left, right)
 
+    def sum_by_multiplier(self, left: Value, right: Value | Number) -> Value:
+        """``left + right``, for code that has a GPU's units for integers do nothing but sums, shifts and bitwise
+        operations. Its multipliers compute this sum meanwhile."""
+        if not self.emitter.for_gpu:
+            return self.arithmetic("add", left, right)
+        # The height of the grid, which is always one. The assembler does not know that, and leaves the product.
+        one = self.emitter.call("llvm.nvvm.read.ptx.sreg.nctaid.y", "i32", [])
+        product = self._two("mul", left, self.splat(Value(Lanes(self.emitter, 1), one, left.dtype)))
+        return self.arithmetic("add", product, right)
+
     def bitwise(self, operation: str, left: Value | Number, right: Value | Number) -> Value:
         left, right = self._pair(left, right)
         return self._two(operation, left, right)
@@ -454,8 +464,22 @@ class Lanes:
             element = f"<{self.width} x half>" if self.width > 1 else "half"
             half = self.emitter.assign(f"bitcast {self.type_of(dtypes.uint16)} {bits.name} to {element}")
             return Value(self, self.emitter.assign(f"fpext {element} {half} to {self.type_of(dtypes.float32)}"), dtype)
+        if self.width > 1 and self.emitter.for_gpu:
+            return self._bfloat16_pairs(bits)
         wide = self._cast("zext", bits, dtypes.uint32) << 16
         return Value(self, self.bitcast(wide, dtypes.float32).name, dtype)
+
+    def _bfloat16_pairs(self, bits: Value) -> Value:
+        """The values of bfloat16 bits. A GPU has two of them in a register, and makes each a float32 with one
+        instruction: a shift or a mask."""
+        e, pairs = self.emitter, f"<{self.width // 2} x i32>"
+        both = e.assign(f"bitcast {self.type_of(dtypes.uint16)} {bits.name} to {pairs}")
+        low = e.assign(f"shl {pairs} {both}, splat (i32 16)")
+        high = e.assign(f"and {pairs} {both}, splat (i32 {0xFFFF0000})")
+        order = ", ".join([f"i32 {lane // 2 + lane % 2 * (self.width // 2)}" for lane in range(self.width)])
+        wide = e.assign(f"shufflevector {pairs} {low}, {pairs} {high}, <{self.width} x i32> <{order}>")
+        floats = self.bitcast(Value(self, wide, dtypes.uint32), dtypes.float32)
+        return Value(self, floats.name, dtypes.bfloat16)
 
     def splat(self, value: Any) -> Any:
         """A value of one lane repeated in every lane."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.integers import Integers
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.cuda.nests import ENTRY
+from weft.compiler.cuda.nests import entry_of
 from weft.compiler.cuda.threads import ALL, WARP, let_next_begin, special, synchronize_block, wait_for_kernels
 
 
@@ -20,7 +20,8 @@ class BlockCode(Integers):
     """Whether the kernel begins by waiting for the kernels before it. If not, its code must wait in all blocks."""
 
     def __init__(self, threads: int, blocks: int = 1) -> None:
-        super().__init__(Emitter(rounds_bfloat16=True))
+        super().__init__(Emitter(for_gpu=True))
+        self._numbers_read = 0
         self.threads, self.warps, self._blocks = threads, threads // WARP, blocks
         self.scalar = Lanes(self.e, 1)
         self.thread = self.e.call("llvm.nvvm.read.ptx.sreg.tid.x", "i32", [])
@@ -32,6 +33,10 @@ class BlockCode(Integers):
         let_next_begin(self.e)
         if self.waits_first:
             wait_for_kernels(self.e)
+
+    def number(self, position: int | str) -> str:
+        self._numbers_read = max(self._numbers_read, int(position) + 1)
+        return super().number(position)
 
     def word(self, operation: str, left: str | int, right: str | int) -> str:
         """Arithmetic on ``i32``, or a comparison such as ``icmp ult``."""
@@ -161,4 +166,4 @@ class BlockCode(Integers):
     def finished(self, name: str) -> str:
         """The text of the module."""
         attributes = f'nounwind "nvvm.maxntid"="{self.threads}" "nvvm.minctasm"="{self._blocks}"'
-        return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
+        return module([self.e], [self.e.function(name, entry_of(self._numbers_read), "ptx_kernel ", attributes)])

@@ -20,7 +20,16 @@ from weft.compiler.cuda.threads import let_next_begin, special, wait_for_kernels
 from weft.compiler.kernel import Instruction, Kernel
 from weft.compiler.passes import Pass
 
-ENTRY = "ptr noalias readonly %numbers, ptr noalias readonly %table"
+MOST_BY_VALUE = 500
+"""A kernel may have parameters of 4 KB: with at most so many numbers it has these as a parameter, and reads them as
+quickly as constants. Otherwise it has their address."""
+
+
+def entry_of(count: int) -> str:
+    """The parameters of a kernel with so many numbers: these, and the address of the slots."""
+    by_value = f"byval([{count} x i64]) align 8" if 0 < count <= MOST_BY_VALUE else "readonly"
+    return f"ptr noalias {by_value} %numbers, ptr noalias readonly %table"
+
 
 BODY_TOGETHER = 64
 """The most cheap operations in the bodies of all turns that are done together."""
@@ -46,7 +55,7 @@ class _State(NamedTuple):
 class ThreadWriter(NestWriter):
     """Shared by all walks: units, rows, and turns of a sweep that are done together."""
 
-    rounds_bfloat16 = True
+    for_gpu = True
     loads_first = False
     """Whether loads come first even if a thread does all its turns together."""
     most_together = 12
@@ -79,7 +88,8 @@ class ThreadWriter(NestWriter):
             attributes += f' "nvvm.minctasm"="{resident}"'
         if self.schedule.cluster > 1:
             attributes += f' "nvvm.cluster_dim"="{self.schedule.cluster}"'
-        return module([self.e], [self.e.function(name, ENTRY, "ptx_kernel ", attributes)])
+        entry = entry_of(len(self.layout))
+        return module([self.e], [self.e.function(name, entry, "ptx_kernel ", attributes)])
 
     def _units(self) -> AbstractContextManager[str]:
         """The units of this block, one after the other."""

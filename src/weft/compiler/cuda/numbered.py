@@ -17,10 +17,7 @@ class NumberedCode(BlockCode):
         self.position = self.wide(self.thread)
 
     def _begin(self) -> None:
-        pointers = [
-            self.e.assign(f"getelementptr i64, ptr %numbers, i64 {position}") for position in range(self._count)
-        ]
-        self._found = [self.e.assign(f"load i64, ptr {pointer}, align 8") for pointer in pointers]
+        self._found = [super(NumberedCode, self).number(position) for position in range(self._count)]
         super()._begin()
 
     def number(self, position: int | str) -> str:

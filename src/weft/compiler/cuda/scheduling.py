@@ -41,11 +41,16 @@ LANES, MOST_LANES = 4, 8
 """Bounds for the lanes that a thread does at a time. Within these, they are as many of the narrowest numbers as it
 reads or writes at once."""
 
-BYTES_AHEAD = 32
-"""How many bytes of each operand a thread loads before it computes, because memory takes long to answer."""
+BYTES_AHEAD, MOST_BYTES_AHEAD = 64, 128
+"""How many bytes of each operand, and at most of all operands, a thread loads before it computes, because memory takes
+long to answer."""
 
 MOST_AHEAD = 3
 """The most operands for which a thread loads several elements: registers cannot hold those of more operands."""
+
+PAIR_UNITS = 4
+"""How many units a block does if values are computed in pairs, which takes longer than to write them: what a block does
+once takes as long as a unit."""
 
 BLOCK_ELEMENTS = 1 << 11
 """The fewest elements of a block, if there are many elements: finding operands takes some time at its beginning."""
@@ -142,8 +147,9 @@ def schedule_of(launch: Launch, blocks: BlockLimits = HOPPER) -> CudaSchedule:
 def _elements(launch: Launch) -> CudaSchedule:
     lanes = _lanes_of_thread(launch)
     threads = -(-launch.lane_extent // lanes)
-    bits = min([_bits(threads), *_bits_of_transposed(launch.kernel)])
-    pieces = _pieces(launch, lanes) if THREADS >> bits == 1 else 1
+    transposed = _bits_of_transposed(launch.kernel)
+    pieces = 1 if transposed else _pieces(launch, lanes)
+    bits = min([_bits(-(-threads // pieces)), *transposed])
     blocks = -(-threads // (pieces << bits))
     together = THREADS >> bits
     units = -(-launch.row_count // together) * blocks if launch.has_results else 0
@@ -211,8 +217,13 @@ def _pieces(launch: Launch, lanes: int) -> int:
     loaded = [i.dtype.size for i in kernel.instructions if is_ahead(i)]
     if lanes == 1 or kernel.sweeps or not loaded or len(loaded) > MOST_AHEAD:
         return 1
-    pieces = max(1, BYTES_AHEAD // (lanes * max(loaded)))
-    while pieces > 1 and launch.lane_extent < THREADS * lanes * pieces * WASTED:
+    pieces, elements = max(1, BYTES_AHEAD // (lanes * max(loaded))), launch.row_count * launch.lane_extent
+    threads = -(-launch.lane_extent // lanes)
+    while pieces > 1:
+        neighbours = pieces << _bits(-(-threads // pieces))
+        are_held = lanes * pieces * sum(loaded) <= MOST_BYTES_AHEAD
+        if are_held and -threads % neighbours * WASTED <= threads and elements >= ENOUGH_THREADS * lanes * pieces:
+            break
         pieces //= 2
     return pieces
 
@@ -249,7 +260,9 @@ def _pairs(launch: Launch) -> CudaSchedule | None:
     if begin or count != launch.lane_extent or 2 * half < count or count < ENOUGH_THREADS * lanes:
         return None
     units = -(-half // (THREADS * lanes))
-    return CudaSchedule(Walk.PAIRS, THREADS, lanes, _bits(THREADS), units, units, launch.row_count, pieces=2)
+    return CudaSchedule(
+        Walk.PAIRS, THREADS, lanes, _bits(THREADS), units, units, launch.row_count, pieces=2, grain=PAIR_UNITS
+    )
 
 
 def _tiles(launch: Launch) -> CudaSchedule | None:

@@ -32,9 +32,10 @@ class CudaCode:
     """A kernel for NVIDIA GPUs. It is equal only to itself, so that the object is its identity.
 
     ``title`` says what it computes, for error messages. ``ptx`` is its text, or machine code (a cubin) once it was
-    assembled. The entry ``name`` takes two device addresses: that of the numbers of the step (64-bit integers, as on
-    the CPU), and that of the slots of the run (64-bit addresses and constants). A block has ``threads`` threads, and
-    ``shared`` bytes of shared memory besides what the code itself declares. ``cluster`` blocks do a unit together.
+    assembled. The entry ``name`` has two parameters: the numbers of the step (64-bit integers, as on the CPU), or their
+    device address if there are too many, and the device address of the slots of the run (64-bit addresses and
+    constants). A block has ``threads`` threads, and ``shared`` bytes of shared memory besides what the code itself
+    declares. ``cluster`` blocks do a unit together.
 
     Blocks share the units of a step: block ``b`` of ``n`` does the units ``b``, ``b + n``, and so on, so that any
     number of blocks gives the same result. If ``queue`` is set, there is one block for each grain of units, and the

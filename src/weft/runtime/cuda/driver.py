@@ -179,15 +179,23 @@ class _Log:
 
 
 class FunctionLaunch:
-    """A launch of a function whose parameters are two addresses on the card. A function that ``waits`` in its own code
-    for earlier kernels may be started before they end."""
+    """A launch of a function whose parameters are numbers, or their address on the card, and the address of slots. A
+    function that ``waits`` in its own code for earlier kernels may be started before they end."""
 
     def __init__(
-        self, function: int, blocks: int, threads: int, shared: int, numbers: int, slots: int, waits: bool = False
+        self,
+        function: int,
+        blocks: int,
+        threads: int,
+        shared: int,
+        numbers: int | Sequence[int],
+        slots: int,
+        waits: bool = False,
     ) -> None:
-        self._values = (_Address * 2)(numbers, slots)
-        first = ctypes.addressof(self._values)
-        self._parameters = (_Pointer * 2)(first, first + 8)
+        first = [numbers] if isinstance(numbers, int) else list(numbers)
+        self._values = (ctypes.c_int64 * (1 + len(first)))(slots, *first)
+        start = ctypes.addressof(self._values)
+        self._parameters = (_Pointer * 2)(start + 8, start)
         self.parameters = ctypes.addressof(self._parameters)
         self.function, self.blocks, self.threads, self.shared = function, blocks, threads, shared
         self.numbers, self.slots, self.waits = numbers, slots, waits

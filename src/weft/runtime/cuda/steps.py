@@ -33,21 +33,25 @@ Addresses = Sequence[list[int]]
 _WAITS = "griddepcontrol.wait"
 """The text that PTX contains if a kernel waits in its own code for the kernels before it."""
 
+_BY_VALUE = ".param .align 8 .b8"
+"""The text that PTX contains if a parameter is not an address, but the numbers of a step themselves."""
+
 
 class Loaded(NamedTuple):
-    """A function on a card, how many of its blocks the card holds at once, and whether it waits in its own code for the
-    kernels before it."""
+    """A function on a card, how many of its blocks the card holds at once, whether it waits in its own code for the
+    kernels before it, and whether it gets the numbers of a step ``by_value``, not their address."""
 
     function: int
     most_blocks: int
     waits: bool
+    by_value: bool
 
     @classmethod
     def of(cls, driver: Driver, code: CudaCode, machine_code: bytes, multiprocessors: int) -> Loaded:
         _, function = driver.load(machine_code, code.name, code.shared)
         resident = driver.resident_blocks(function, code.threads, code.shared)
-        waits = isinstance(code.ptx, str) and _WAITS in code.ptx
-        return cls(function, max(resident, 1) * multiprocessors, waits)
+        waits, by_value = [isinstance(code.ptx, str) and text in code.ptx for text in (_WAITS, _BY_VALUE)]
+        return cls(function, max(resident, 1) * multiprocessors, waits, by_value)
 
 
 class OwnMemory:
@@ -84,7 +88,8 @@ class Slots:
 
 
 class CudaSteps(StepList):
-    """The steps of a plan on a card. The numbers of all steps and the slots of the latest runs are in its memory.
+    """The steps of a plan on a card. The slots of the latest runs are in its memory, and
+    so are numbers that kernels do not get by value.
     ``stand_ins`` are the steps for the CPU, by the index of the first of each sequence; ``calls`` are those of
     libraries, by index."""
 
@@ -97,8 +102,13 @@ class CudaSteps(StepList):
         self._read, self._written = slice(FIRST, FIRST + inputs), slice(FIRST + inputs, end)
         """Where in a table the addresses are that are read, and those that are written."""
         self._own: Any = OwnMemory(engine)
-        self._numbers = self._on_card([number for step in steps for number in step.numbers])
         self._loaded = [engine.load(step.code) if type(step.code) is CudaCode else None for step in steps]
+        self._sent = [
+            () if loaded is None or loaded.by_value else step.numbers
+            for step, loaded in zip(steps, self._loaded, strict=True)
+        ]
+        """The numbers of steps whose kernels get their address."""
+        self._numbers = self._on_card([number for numbers in self._sent for number in numbers])
         self.stand_ins = {found[0][0]: HostSteps([step for _, step in found]) for found in _for_the_host(steps)}
         self.calls: dict[int, LibraryCall] = {
             number: step.code for number, step in enumerate(steps) if isinstance(step.code, LibraryCall)
@@ -107,6 +117,8 @@ class CudaSteps(StepList):
         self._idle_before: frozenset[int] | None = None
         self._may_capture = not self.stand_ins and all(call.is_captured for call in self.calls.values())
         self._latest: dict[Queue | None, deque[Slots]] = {}
+        self._overwritten: deque[array[int]] = deque(maxlen=_CACHED)
+        """The latest values that were written over others."""
 
     def _on_card(self, numbers: Sequence[int]) -> Buffer:
         buffer = Buffer(self._own, _WORD * max(len(numbers), 1))
@@ -169,11 +181,15 @@ class CudaSteps(StepList):
         return slots
 
     def _with_addresses(self, values: array[int], idle: frozenset[int], latest: deque[Slots], queue: Queue) -> Slots:
-        """Slots for runs whose libraries get the addresses in ``values``."""
+        """Slots for runs whose libraries get the addresses in ``values``. Runs in which only kernels have other
+        addresses use the same ones, which are written again each time, until the same values come a second time."""
         addresses = [call.addresses(values) for call in self.calls.values()]
+        recurring = values in self._overwritten
         for slots in latest:
-            if slots.addresses == addresses and slots.idle == idle:
+            served = slots.addresses == addresses and slots.idle == idle
+            if served and not (recurring and len(latest) < _CACHED):
                 slots.again = True
+                self._overwritten.append(values)
                 return slots
         if len(latest) == _CACHED:
             latest.popleft()
@@ -184,15 +200,16 @@ class CudaSteps(StepList):
         buffer = Buffer(self._own, _WORD * max(count, 1))
         numbers = self._numbers.address
         launches: list[FunctionLaunch | None] = []
-        for step, loaded in zip(self.steps, self._loaded, strict=True):
+        for step, loaded, sent in zip(self.steps, self._loaded, self._sent, strict=True):
             launch = None
             if loaded is not None:
                 code: CudaCode = step.code
                 blocks = code.blocks(step.units, step.grain, loaded.most_blocks)
                 sizes = blocks, code.threads, code.shared
-                launch = FunctionLaunch(loaded.function, *sizes, numbers, buffer.address, loaded.waits)
+                given = step.numbers if loaded.by_value else numbers
+                launch = FunctionLaunch(loaded.function, *sizes, given, buffer.address, loaded.waits)
             launches.append(launch)
-            numbers += _WORD * len(step.numbers)
+            numbers += _WORD * len(sent)
         slots = Slots(buffer, launches, addresses, idle)
         slots.actions = self._actions(slots, queue, self._driver.launching)
         return slots
