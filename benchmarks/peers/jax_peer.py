@@ -36,6 +36,10 @@ from .convolutions import CHANNELS, Convolution, cnn_data, cnn_values
 from .formulas import formula_data
 from .recurrent import lstm_data, lstm_values
 
+# On a GPU JAX would round the operands of float32 products to TF32, as no other peer does.
+if DEVICE == "gpu":
+    jax.config.update("jax_default_matmul_precision", "highest")
+
 NAMES = SimpleNamespace(
     sqrt=jnp.sqrt,
     exp=jnp.exp,
