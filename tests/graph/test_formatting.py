@@ -116,7 +116,7 @@ def test_options_are_set_and_restored():
 def test_wrong_precision():
     with pytest.raises(ValueError, match="got -2"):
         set_printoptions(-2)
-    with pytest.raises(ValueError, match="not -2"):
+    with pytest.raises(ValueError, match="got -2"):
         printoptions(-2)
     with pytest.raises(TypeError):
         set_printoptions(2.5)  # type: ignore[arg-type]  # on purpose
