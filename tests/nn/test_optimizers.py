@@ -200,7 +200,7 @@ def test_the_first_update_calls_the_init_that_a_subclass_has_extended():
 
 
 def test_the_base_class_says_what_is_missing():
-    with pytest.raises(NotImplementedError, match="Optimizer has to define init_single"):
+    with pytest.raises(NotImplementedError, match="Optimizer must define init_single"):
         optim.Optimizer().init({"a": mx.array(1.0)})
     with pytest.raises(NotImplementedError, match="apply_single"):
         optim.Optimizer().apply_single(mx.array(1.0), mx.array(1.0), {})

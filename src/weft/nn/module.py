@@ -20,7 +20,7 @@ _NONE: frozenset[str] = frozenset()
 EntryFilter = Callable[["Module", str, Any], bool]
 
 NOT_INITIALISED = (
-    "`{name}` has no `{key}`: its `__init__` has to call `super().__init__()` before anything else, "
+    "`{name}` has no `{key}`: its `__init__` must call `super().__init__()` before anything else, "
     "so that the module can keep its state."
 )
 RESERVED_NAME = (

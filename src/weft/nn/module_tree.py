@@ -134,7 +134,7 @@ class _Selection:
         if not isinstance(value, (dict, list)):
             raise RuntimeError(
                 f"[filter_and_map] `{path}` of `{type(module).__name__}` is of type {type(value).__name__}, "
-                "which cannot be entered; `is_leaf_fn` has to call it a leaf, or `filter_fn` leave it out."
+                "which cannot be entered; `is_leaf_fn` must call it a leaf, or `filter_fn` must leave it out."
             )
         container: Any = {} if isinstance(value, dict) else []
         return container, (value, self._below(module, path, value))

@@ -71,11 +71,11 @@ class Optimizer:
 
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
         """Fill ``state``, an empty dict, with the arrays that the method needs for one parameter."""
-        raise NotImplementedError(f"{_name(self)} has to define init_single(parameter, state).")
+        raise NotImplementedError(f"{_name(self)} must define init_single(parameter, state).")
 
     def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
         """The new value of one parameter. ``state`` was filled by `init_single`, and may be changed."""
-        raise NotImplementedError(f"{_name(self)} has to define apply_single(gradient, parameter, state).")
+        raise NotImplementedError(f"{_name(self)} must define apply_single(gradient, parameter, state).")
 
     def _maybe_schedule(self, name: str, param: float | mx.array | Schedule) -> None:
         """Set ``state[name]`` to an array: a constant, or the value of a function of the step."""
