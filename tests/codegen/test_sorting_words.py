@@ -11,7 +11,7 @@ import pytest
 
 from weft import dtypes
 from weft.compiler.codegen import jit
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.cpu.sorting import words
 from weft.compiler.cpu.sorting.vectors import is_fast
 
@@ -29,15 +29,15 @@ KINDS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 
 
 FORMS = {
-    "16 bits": Form(dtypes.uint16, indices=False),
-    "32 bits": Form(dtypes.uint32, indices=False),
-    "64 bits": Form(dtypes.uint64, indices=False),
-    "float64": Form(dtypes.float64, indices=False),
-    "with indices": Form(dtypes.uint32, indices=True),
+    "16 bits": WordForm(dtypes.uint16, indices=False),
+    "32 bits": WordForm(dtypes.uint32, indices=False),
+    "64 bits": WordForm(dtypes.uint64, indices=False),
+    "float64": WordForm(dtypes.float64, indices=False),
+    "with indices": WordForm(dtypes.uint32, indices=True),
 }
 
 
-def words_of(form: Form, drawn: np.ndarray) -> np.ndarray:
+def words_of(form: WordForm, drawn: np.ndarray) -> np.ndarray:
     """Words whose keys are the numbers ``drawn``."""
     if form.is_double:
         bits = drawn.astype(np.float64).view(np.int64)

@@ -23,7 +23,7 @@ from weft.compiler.target import ChainEntry, Schedule, Target
 from weft.graph.node import Node, Shape
 from weft.primitives.routine import Routine
 from weft.runtime.memory import contiguous_strides
-from weft.runtime.steps import Place
+from weft.runtime.steps import Place, Placement
 
 MOST_ENTRIES = 200
 """The most addresses and constants that the steps of a chain may use together."""
@@ -346,7 +346,7 @@ def _bytes_of(nodes: Iterable[Node]) -> int:
     return sum([node.nbytes for node in nodes])
 
 
-class ChainTable(Mapping[object, tuple[int, int]]):
+class ChainTable(Mapping[object, Place]):
     """The table of the steps of a chain, used instead of that of the run: slots and offsets of nodes, as in a plan.
     ``entries`` says how each slot is filled.
 
@@ -357,14 +357,14 @@ class ChainTable(Mapping[object, tuple[int, int]]):
     def __init__(
         self,
         chain: Chain,
-        slots: Mapping[object, tuple[int, int]],
+        slots: Placement,
         scratch: Place,
         homes: Mapping[Node, Node],
     ) -> None:
         self.chain, self.slots, self.scratch, self.homes = chain, slots, scratch, homes
         self.entries: list[ChainEntry] = []
 
-    def __getitem__(self, key: object) -> tuple[int, int]:
+    def __getitem__(self, key: object) -> Place:
         node = self.homes.get(key, key) if isinstance(key, Node) else key
         if isinstance(node, Node) and node in self.chain.inside:
             slot, offset = self.scratch

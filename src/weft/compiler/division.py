@@ -10,10 +10,7 @@ from weft.compiler.kernel import Launch
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node, Shape
 from weft.runtime.memory import span_of
-from weft.runtime.steps import OnHost, Touched
-
-Slots = Mapping[object, tuple[int, int]]
-"""The slot in the table and the byte offset of everything in memory."""
+from weft.runtime.steps import OnHost, Placement, Touched
 
 
 class Division:
@@ -50,7 +47,13 @@ class Division:
         return f"on the {target.kind.upper()}" + (f": {reason}" if reason else "")
 
     def with_memory(
-        self, code: Any, group: Group, read: Iterable[Node], inputs: Mapping[Node, Shape], slots: Slots, scratch: int
+        self,
+        code: Any,
+        group: Group,
+        read: Iterable[Node],
+        inputs: Mapping[Node, Shape],
+        slots: Placement,
+        scratch: int,
     ) -> OnHost:
         """Code of the stand-in for a group, together with the memory that it accesses, as the engine expects it.
 

@@ -8,13 +8,14 @@ with other `numbers`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
 from weft.primitives.reductions import LANES_PART, PARTED_SWEEP
+from weft.runtime.steps import Placement
 
 VIRTUAL_LANES = 16
 """Reductions over the lane axis fold every 16th element, and at the end the 16 results: so the order does not depend on
@@ -393,7 +394,7 @@ def copied_numbers(kernel: Kernel) -> CopiedNumbers | None:
 def numbers_of(
     launch: Launch,
     scheduled: Iterable[int],
-    slot_of: Mapping[object, tuple[int, int]],
+    slot_of: Placement,
     scalar_slot: Callable[[int], int],
 ) -> list[int]:
     """The argument block of a launch.
@@ -414,7 +415,7 @@ def numbers_of(
     return numbers
 
 
-def _access_numbers(access: Access, slot_of: Mapping[object, tuple[int, int]]) -> list[int]:
+def _access_numbers(access: Access, slot_of: Placement) -> list[int]:
     numbers = [access.offset]
     if access.operand is not None:
         slot, base = slot_of[access.operand]

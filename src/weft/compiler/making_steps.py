@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -12,12 +12,11 @@ from weft.compiler.chains import Chain, ChainTable, ScheduledGroup
 from weft.compiler.codegen import batches
 from weft.compiler.groups import Group, RoutineGroup
 from weft.compiler.kernel import Launch, numbers_of
-from weft.compiler.plan_check import Slots
 from weft.compiler.planner import Planner
 from weft.compiler.records import WHOLE, Phase
 from weft.compiler.target import Schedule
 from weft.primitives.routine import Attached, Routine, RoutineCall, RoutineStep
-from weft.runtime.steps import Step
+from weft.runtime.steps import Place, Placement, Step
 
 
 class PlannedStep(NamedTuple):
@@ -36,14 +35,14 @@ class PlannedStep(NamedTuple):
 class TableEntries(NamedTuple):
     """The slots of nodes in memory, and of constants, in the table that steps use."""
 
-    slots: Mapping[object, tuple[int, int]]
+    slots: Placement
     constant: Callable[[int], int]
 
 
-class _Nowhere(Slots):
+class _Nowhere(dict[object, Place]):
     """Slots for generating code, which does not depend on where anything is in memory."""
 
-    def __missing__(self, key: object) -> tuple[int, int]:
+    def __missing__(self, key: object) -> Place:
         return 0, 0
 
 
@@ -55,7 +54,7 @@ def generate_code(planner: Planner) -> None:
 class StepMaker:
     """Makes the steps of what was planned; ``slots`` say where everything is in memory."""
 
-    def __init__(self, planner: Planner, slots: Slots) -> None:
+    def __init__(self, planner: Planner, slots: Placement) -> None:
         self.planner, self.slots = planner, slots
 
     def steps(self) -> list[PlannedStep]:

@@ -13,14 +13,13 @@ from weft.compiler.describing import Describer, Description
 from weft.compiler.groups import Group
 from weft.compiler.launches import Watch
 from weft.compiler.making_steps import StepMaker, generate_code
-from weft.compiler.plan_check import Slots
 from weft.compiler.planner import CHECKS, Output, Planner, planner_of
 from weft.compiler.program import Entry
 from weft.compiler.target import PlanAgainError, Target
 from weft.graph.node import Node
 from weft.runtime.engine import Engine
 from weft.runtime.memory import size_class, span_of
-from weft.runtime.steps import FIRST, Sealed, Step, Table, TableLayout
+from weft.runtime.steps import FIRST, Placement, Sealed, Step, Table, TableLayout
 
 DEVICE_WORK = -1
 """The work of a plan whose steps a device queues by itself. It is below every limit, because starting it takes no
@@ -165,7 +164,7 @@ def _planned(
     target: Target,
     watch: Watch | None = None,
     lookup: Lookup = dict,
-) -> tuple[Planner, Slots, int]:
+) -> tuple[Planner, Placement, int]:
     """The planner of a program, where everything is in memory, and the size of the memory for temporaries."""
     while True:
         with suppress(PlanAgainError):

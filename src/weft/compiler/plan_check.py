@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 from weft.compiler.donation import Accesses, Touches
 from weft.graph.node import Node
-
-Slots = dict[object, tuple[int, int]]
-"""The slot in the table and the byte offset of everything in memory."""
+from weft.runtime.steps import Placement
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -51,7 +49,7 @@ class LastWriters:
 
 def check_memory(
     steps: Sequence[Accesses],
-    slots: Slots,
+    slots: Placement,
     arena: int,
     size: int,
     inputs: Mapping[Node, int],
@@ -83,7 +81,7 @@ def check_memory(
                 memory.write(low, low + node.nbytes, home)
 
 
-def _check_write(number: int, node: Node, others: set[Node], slots: Slots, size: int) -> None:
+def _check_write(number: int, node: Node, others: set[Node], slots: Placement, size: int) -> None:
     """Raise if a step writes beyond the memory for temporaries, or over something else that it reads or writes."""
     slot, low = slots[node]
     high = low + node.nbytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,14 +19,14 @@ from weft.compiler.fusion import Fusion
 from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Launch
 from weft.compiler.launches import Launches, Watch
-from weft.compiler.plan_check import Slots, check_donations, check_memory
+from weft.compiler.plan_check import check_donations, check_memory
 from weft.compiler.program import Entry
 from weft.compiler.rewrites import planned_graph
 from weft.compiler.target import Schedule, Target
 from weft.graph.node import Node, Shape
 from weft.primitives.routine import Operand, Routine, RoutineCall
 from weft.runtime.memory import contiguous_strides
-from weft.runtime.steps import TableLayout
+from weft.runtime.steps import Place, Placement, TableLayout
 
 CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
 
@@ -290,7 +290,7 @@ class Planner:
         """Pairs of an input and a new buffer that may take its memory."""
         return Touches(self.accesses()).donations(self.inputs, self._shown(), self.buffers, self.homes)
 
-    def check(self, slots: Slots, arena: int, found: list[tuple[int, int]]) -> None:
+    def check(self, slots: Placement, arena: int, found: list[tuple[int, int]]) -> None:
         """Raise if memory is read too early or too late. ``arena`` is the size of the memory for temporaries, ``found``
         are the donations."""
         steps = self.accesses()
@@ -301,11 +301,11 @@ class Planner:
         """The inputs that outputs show."""
         return {output.number for output in self.outputs if output.from_input}
 
-    def slots(self) -> tuple[Slots, int]:
+    def slots(self) -> tuple[Placement, int]:
         """The slot in the table and the byte offset of everything in memory, and the size of the memory for
         temporaries."""
         layout = self.layout
-        slots: Slots = {node: (layout.input(number), 0) for node, number in self.inputs.items()}
+        slots: dict[object, Place] = {node: (layout.input(number), 0) for node, number in self.inputs.items()}
         slots.update((node, (layout.output(number), 0)) for node, number in self.buffers.items())
         intervals = self.lifetimes()
         offsets, size = arrange(list(intervals.values()))
@@ -372,7 +372,7 @@ class Planner:
         kernel = feeder.kernel
         return [node for node in nodes + kernel.launch.operands if node is not kernel.result]
 
-    def routine_call(self, group: RoutineGroup, slots: Mapping[object, tuple[int, int]] | None = None) -> RoutineCall:
+    def routine_call(self, group: RoutineGroup, slots: Placement | None = None) -> RoutineCall:
         """The description of a call for the routine, without the kernels that are parts of its step. Without ``slots``
         it is not known yet where anything is in memory."""
         node = group.node

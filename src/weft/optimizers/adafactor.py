@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.core as mx
-from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.optimizer import AnySchedule, Optimizer
 from weft.optimizers.settings import check_learning_rate, check_number, listed
 
 __all__ = ["Adafactor"]
@@ -35,7 +35,7 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | mx.array | Schedule | None = None,
+        learning_rate: float | mx.array | AnySchedule | None = None,
         eps: tuple[float, float] = (1e-30, 1e-3),
         clip_threshold: float = 1.0,
         decay_rate: float = -0.8,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.core as mx
-from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.optimizer import AnySchedule, Optimizer
 from weft.optimizers.settings import check_betas, check_learning_rate, check_number
 
 __all__ = ["Adam", "AdamW", "Adamax"]
@@ -32,7 +32,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | mx.array | Schedule,
+        learning_rate: float | mx.array | AnySchedule,
         betas: Sequence[float] = (0.9, 0.999),
         eps: float = 1e-8,
         bias_correction: bool = False,
@@ -83,7 +83,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        learning_rate: float | mx.array | Schedule,
+        learning_rate: float | mx.array | AnySchedule,
         betas: Sequence[float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
@@ -117,7 +117,7 @@ class Adamax(Adam):
     """
 
     def __init__(
-        self, learning_rate: float | mx.array | Schedule, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8
+        self, learning_rate: float | mx.array | AnySchedule, betas: Sequence[float] = (0.9, 0.999), eps: float = 1e-8
     ) -> None:
         super().__init__(learning_rate, betas, eps)
 

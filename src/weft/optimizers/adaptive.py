@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.core as mx
-from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.optimizer import AnySchedule, Optimizer
 from weft.optimizers.settings import check_betas, check_learning_rate, check_number
 
 __all__ = ["AdaDelta", "Adagrad", "Lion", "RMSprop"]
@@ -27,7 +27,7 @@ class Adagrad(Optimizer):
     {'w': array([0.5, 1.5], dtype=float32)}
     """
 
-    def __init__(self, learning_rate: float | mx.array | Schedule, eps: float = 1e-8) -> None:
+    def __init__(self, learning_rate: float | mx.array | AnySchedule, eps: float = 1e-8) -> None:
         check_learning_rate("Adagrad", learning_rate)
         check_number("Adagrad", "eps", eps, 0)
         super().__init__()
@@ -61,7 +61,7 @@ class RMSprop(Optimizer):
     {'w': array([0.5, 1.5], dtype=float32)}
     """
 
-    def __init__(self, learning_rate: float | mx.array | Schedule, alpha: float = 0.99, eps: float = 1e-8) -> None:
+    def __init__(self, learning_rate: float | mx.array | AnySchedule, alpha: float = 0.99, eps: float = 1e-8) -> None:
         check_learning_rate("RMSprop", learning_rate)
         check_number("RMSprop", "alpha", alpha, 0)
         check_number("RMSprop", "eps", eps, 0)
@@ -97,7 +97,7 @@ class AdaDelta(Optimizer):
     {'w': array([1], dtype=float32)}
     """
 
-    def __init__(self, learning_rate: float | mx.array | Schedule, rho: float = 0.9, eps: float = 1e-6) -> None:
+    def __init__(self, learning_rate: float | mx.array | AnySchedule, rho: float = 0.9, eps: float = 1e-6) -> None:
         check_learning_rate("AdaDelta", learning_rate)
         check_number("AdaDelta", "rho", rho, 0)
         check_number("AdaDelta", "eps", eps, 0)
@@ -139,7 +139,7 @@ class Lion(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | mx.array | Schedule,
+        learning_rate: float | mx.array | AnySchedule,
         betas: Sequence[float] = (0.9, 0.99),
         weight_decay: float = 0.0,
     ) -> None:

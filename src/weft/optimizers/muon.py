@@ -6,7 +6,7 @@ from typing import Any
 
 import weft.core as mx
 from weft.checks import integer_of
-from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.optimizer import AnySchedule, Optimizer
 from weft.optimizers.settings import check_learning_rate, check_number
 
 __all__ = ["Muon"]
@@ -38,7 +38,7 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | mx.array | Schedule,
+        learning_rate: float | mx.array | AnySchedule,
         momentum: float = 0.95,
         weight_decay: float = 0.01,
         nesterov: bool = True,

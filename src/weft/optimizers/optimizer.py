@@ -24,7 +24,7 @@ from weft.utils import tree_merge
 
 __all__ = ["Optimizer"]
 
-Schedule = Callable[[mx.array], Any]
+AnySchedule = Callable[[mx.array], Any]
 
 TAKEN_NAME = (
     "[{name}] The parameters have an entry named {key!r}, which the optimizer keeps for itself in its state; "
@@ -57,10 +57,10 @@ class Optimizer:
     {'w': array([0.75, 1.25], dtype=float32)}
     """
 
-    def __init__(self, schedulers: Mapping[str, Schedule] | None = None) -> None:
+    def __init__(self, schedulers: Mapping[str, AnySchedule] | None = None) -> None:
         if schedulers is not None and not isinstance(schedulers, Mapping):
             raise ArgumentTypeError(f"[{_name(self)}] schedulers must be a dict of functions; got {shown(schedulers)}.")
-        self._schedulers: dict[str, Schedule] = dict(schedulers or {})
+        self._schedulers: dict[str, AnySchedule] = dict(schedulers or {})
         for name, schedule in self._schedulers.items():
             if not callable(schedule):
                 raise ArgumentTypeError(
@@ -77,7 +77,7 @@ class Optimizer:
         """The new value of one parameter. ``state`` was filled by `init_single`, and may be changed."""
         raise NotImplementedError(f"{_name(self)} must define apply_single(gradient, parameter, state).")
 
-    def _maybe_schedule(self, name: str, param: float | mx.array | Schedule) -> None:
+    def _maybe_schedule(self, name: str, param: float | mx.array | AnySchedule) -> None:
         """Set ``state[name]`` to an array: a constant, or the value of a function of the step."""
         if callable(param):
             self._schedulers[name] = param

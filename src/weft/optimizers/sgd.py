@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import weft.core as mx
-from weft.optimizers.optimizer import Optimizer, Schedule
+from weft.optimizers.optimizer import AnySchedule, Optimizer
 from weft.optimizers.settings import check_learning_rate, check_number
 
 __all__ = ["SGD"]
@@ -36,7 +36,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | mx.array | Schedule,
+        learning_rate: float | mx.array | AnySchedule,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         dampening: float = 0.0,

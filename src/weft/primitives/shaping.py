@@ -40,10 +40,8 @@ __all__ = [
     "zeros_like",
 ]
 
-Aval = tuple[Shape, Dtype]
 
-
-def _infer_reshape(x: Node, *, shape: Shape) -> Aval:
+def _infer_reshape(x: Node, *, shape: Shape) -> tuple[Shape, Dtype]:
     if not agree(product(shape), x.size):
         raise ValueError(f"[reshape] Cannot reshape an array of size {x.size} and shape {x.shape} to shape {shape}.")
     return shape, x.dtype
@@ -80,7 +78,7 @@ reshape: Linear = Reshape(
 )
 
 
-def _infer_transpose(x: Node, *, axes: Sequence[int]) -> Aval:
+def _infer_transpose(x: Node, *, axes: Sequence[int]) -> tuple[Shape, Dtype]:
     return tuple([x.shape[axis] for axis in axes]), x.dtype
 
 
@@ -121,7 +119,7 @@ def with_last_axis_outermost(x: Node) -> Node:
     return Node(transpose, (copied,), (inverse(order),), x.shape, x.dtype, x.stream)
 
 
-def _infer_broadcast(x: Node, *, shape: Shape) -> Aval:
+def _infer_broadcast(x: Node, *, shape: Shape) -> tuple[Shape, Dtype]:
     _require_broadcastable(x.shape, shape)
     return shape, x.dtype
 
@@ -204,7 +202,7 @@ class SumTo(Linear):
         return Node(expand, (p.sum.lowered(total) or total,), (axes,), shape, dtype, None)
 
 
-def _infer_sum_to(x: Node, *, shape: Shape) -> Aval:
+def _infer_sum_to(x: Node, *, shape: Shape) -> tuple[Shape, Dtype]:
     _require_broadcastable(shape, x.shape)
     return shape, x.dtype
 
@@ -212,7 +210,7 @@ def _infer_sum_to(x: Node, *, shape: Shape) -> Aval:
 sum_to = SumTo()
 
 
-def _infer_expand(x: Node, *, axes: Sequence[int]) -> Aval:
+def _infer_expand(x: Node, *, axes: Sequence[int]) -> tuple[Shape, Dtype]:
     shape = list(x.shape)
     for axis in axes:
         shape.insert(axis, 1)
@@ -240,7 +238,7 @@ expand: View = View(
 )
 
 
-def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> Aval:
+def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> tuple[Shape, Dtype]:
     if not all(agree(x.shape[axis], 1) for axis in axes):
         raise ValueError(
             f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
@@ -275,7 +273,7 @@ squeeze: View = View(
 )
 
 
-def _infer_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> Aval:
+def _infer_slice(x: Node, *, starts: Shape, sizes: Shape, steps: Shape) -> tuple[Shape, Dtype]:
     for start, size, step, extent in zip(starts, sizes, steps, x.shape, strict=True):
         if size is extent and step == 1 and identical(start, 0):
             continue
@@ -331,7 +329,7 @@ def box_of(x: Node, starts: Shape, sizes: Shape) -> Node:
     return Node(slice_, (x,), (starts, sizes, (1,) * x.ndim), sizes, x.dtype, None)
 
 
-def _infer_pick(x: Node, *, axes: Sequence[int], positions: Sequence[int]) -> Aval:
+def _infer_pick(x: Node, *, axes: Sequence[int], positions: Sequence[int]) -> tuple[Shape, Dtype]:
     for axis, position in zip(axes, positions, strict=True):
         if not 0 <= position < value_of(x.shape[axis]):
             raise ValueError(f"[pick] There is no element {position} along axis {axis} of an array of shape {x.shape}.")
@@ -387,7 +385,7 @@ pick: View = View(
 )
 
 
-def _infer_split_axis(x: Node, *, axis: int, count: int) -> Aval:
+def _infer_split_axis(x: Node, *, axis: int, count: int) -> tuple[Shape, Dtype]:
     extent = x.shape[axis]
     if not agree(extent % count, 0):
         raise ValueError(f"split_axis: {extent} elements cannot be {count} equal parts")

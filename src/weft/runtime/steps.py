@@ -23,6 +23,8 @@ FIRST = len(HEAD_FIELDS)
 
 Place = tuple[int, int]
 """A slot of a run's table, and an offset in bytes from the address in it."""
+Placement = Mapping[object, Place]
+"""Where everything that a plan needs is in memory."""
 
 
 class Step(NamedTuple):

@@ -29,7 +29,7 @@ _NAN = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
-class Form:
+class WordForm:
     """What is moved while elements of ``dtype`` are sorted.
 
     That is the key alone, or, where the result is ``indices`` or the element cannot be restored from its key, the key

@@ -77,7 +77,7 @@ class Product(NamedTuple):
     attached: Attached | None
     whole: bool
     in_memory: bool
-    axes: tuple[product_axes.Factors, ...] | None = None
+    axes: tuple[product_axes.AxisFactors, ...] | None = None
     feeder: Attached | None = None
     is_fast: bool = False
 
@@ -386,7 +386,7 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
 
 def over_axes(
     product: Product,
-    axes: Sequence[product_axes.Factors],
+    axes: Sequence[product_axes.AxisFactors],
     code: Callable[[Block], int] = product_axes.address,
     further: Sequence[int] = (),
 ) -> Tiled | None:
@@ -417,7 +417,7 @@ def _is_of_lines(product: Product) -> bool:
     return product.axes is not None and product_lines.takes(product.extents[0], product.axes[3])
 
 
-def _of_lines(product: Product, axes: Sequence[product_axes.Factors]) -> Tiled:
+def _of_lines(product: Product, axes: Sequence[product_axes.AxisFactors]) -> Tiled:
     """A product of few rows with lines of columns."""
     (rows, columns, _), matrices = product.extents, product.matrices
     length = axes[3][-1][0]

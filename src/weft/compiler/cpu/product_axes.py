@@ -40,10 +40,11 @@ _LENGTH = 1 + 2 * MOST_FACTORS
 A_ROWS, A_TERMS, B_TERMS, B_COLUMNS = range(FEEDER + 1, FEEDER + 1 + 4 * _LENGTH, _LENGTH)
 BATCH_AXES = FEEDER + 1 + 4 * _LENGTH
 
-Factors = Sequence[tuple[int, int]]
+AxisFactors = Sequence[tuple[int, int]]
+"""The axes in memory that one axis runs over, outermost first: extents and strides."""
 
 
-def factor_numbers(*axes: Factors) -> list[int]:
+def factor_numbers(*axes: AxisFactors) -> list[int]:
     """The numbers of a step that describe axes. Extents and strides are given outermost first."""
     found = []
     for factors in axes:

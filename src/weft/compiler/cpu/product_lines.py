@@ -15,7 +15,7 @@ from typing import NamedTuple
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu.code import STEP
-from weft.compiler.cpu.product_axes import Factors, factor_numbers, offsets
+from weft.compiler.cpu.product_axes import AxisFactors, factor_numbers, offsets
 from weft.compiler.cpu.product_kernel import kernel_of_lines
 from weft.compiler.cpu.product_step import COLUMNS, INNER, ROWS, Block, ProductStepWriter, Sources
 from weft.compiler.cpu.product_tiles import MOST_TERMS, block_of
@@ -45,7 +45,7 @@ class Pieces(NamedTuple):
     vectors: int
 
 
-def takes(rows: int, columns: Factors) -> bool:
+def takes(rows: int, columns: AxisFactors) -> bool:
     """Whether a product is computed here, as far as its rows and the axes in memory of its columns tell."""
     extent, stride = columns[-1]
     return rows <= MOST_ROWS and len(columns) > 1 and stride == 1 and extent >= SHORTEST_LINE
@@ -93,7 +93,7 @@ def step_numbers(
     places: Sequence[Place],
     extents: tuple[int, int, int],
     lines: tuple[int, int],
-    axes: Sequence[Factors],
+    axes: Sequence[AxisFactors],
     batch: Sequence[tuple[int, int, int, int]],
 ) -> list[int]:
     """The numbers of a step: places of both operands and the result; rows, columns and terms; how many ``lines`` a

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
 from weft.compiler.cpu.sorting import choosing, partition, rows, runs
@@ -47,11 +47,11 @@ STACK_BYTES = 1 << 18
 """The most bytes of a bucket's words for which the other memory of the sort is on the stack, which is in a cache."""
 
 
-def step_names(form: Form) -> list[str]:
+def step_names(form: WordForm) -> list[str]:
     return [f"{name}_{form.name}" for name in _writers(form)]
 
 
-def generate(form: Form) -> str:
+def generate(form: WordForm) -> str:
     """The LLVM IR of all steps."""
     steps = [write(_Row(form), f"{name}_{form.name}") for name, write in _writers(form).items()]
     functions = [rows.is_sorted(form), rows.results_of_sorted(form), rows.make_words(form), rows.make_results(form)]
@@ -68,7 +68,7 @@ def generate(form: Form) -> str:
 class _Row:
     """The memory of a row, for all steps."""
 
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: WordForm) -> None:
         self.form, self.code = form, Code()
         self.e = self.code.e
         self.word = f"i{8 * form.size}"
@@ -136,11 +136,11 @@ class _Row:
         return code.compare("ult", code.larger(low, self.start), code.smaller(high, self.stop))
 
 
-def _load(code: Code, form: Form, pointer: str) -> str:
+def _load(code: Code, form: WordForm, pointer: str) -> str:
     return code.e.assign(f"load i{8 * form.size}, ptr {pointer}, align {form.size}")
 
 
-def _store(code: Code, form: Form, word: str, pointer: str) -> None:
+def _store(code: Code, form: WordForm, word: str, pointer: str) -> None:
     code.e.emit(f"store i{8 * form.size} {word}, ptr {pointer}, align {form.size}")
 
 
@@ -297,7 +297,7 @@ _TO_BUCKETS = (
 )
 
 
-def _to_buckets_in_vectors(form: Form) -> EmittedFunction:
+def _to_buckets_in_vectors(form: WordForm) -> EmittedFunction:
     """Part words, which are at ``%to`` or ``%rest``, again and again, until those of each bucket are together at
     ``%to``.
 
@@ -329,7 +329,7 @@ def _to_buckets_in_vectors(form: Form) -> EmittedFunction:
     return code.finished("to_buckets", _TO_BUCKETS)
 
 
-def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first: str, behind: str) -> None:
+def _leave_out_empty_half(code: Code, form: WordForm, word: str, border: str, first: str, behind: str) -> None:
     """If many words are equal, splitters are equal too. If the splitter in the middle equals that at a border, one half
     of the buckets is empty: all words belong to those from ``first`` to ``behind``."""
     e = code.e
@@ -344,7 +344,7 @@ def _leave_out_empty_half(code: Code, form: Form, word: str, border: str, first:
             e.leave()
 
 
-def _to_buckets(form: Form) -> EmittedFunction:
+def _to_buckets(form: WordForm) -> EmittedFunction:
     """Count the words of each bucket, and move them together at ``%to``."""
     code = Code()
     e = code.e
@@ -368,7 +368,7 @@ def _to_buckets(form: Form) -> EmittedFunction:
     return code.finished("to_buckets", _TO_BUCKETS)
 
 
-def _bucket_of(code: Code, form: Form, word: str) -> str:
+def _bucket_of(code: Code, form: WordForm, word: str) -> str:
     """The bucket of a word, by arithmetic, because no processor could predict a branch here.
 
     Only some of the buckets are used: telling all apart would take more time than it saves when their words are sorted.
@@ -455,7 +455,7 @@ def _collect(row: _Row, bucket: str, words: str, near: str) -> None:
         code.keep(code.add(before, count), done)
 
 
-def _copied(code: Code, form: Form, source: str, target: str, count: str) -> None:
+def _copied(code: Code, form: WordForm, source: str, target: str, count: str) -> None:
     """Copy words."""
     if not is_fast(form.size):
         code.copied(source, target, code.multiply(count, form.size), form.size)
@@ -482,7 +482,7 @@ def _mend(row: _Row, name: str) -> EmittedFunction:
     return code.finished(name, STEP, "")
 
 
-def _writers(form: Form) -> dict[str, Callable[[_Row, str], EmittedFunction]]:
+def _writers(form: WordForm) -> dict[str, Callable[[_Row, str], EmittedFunction]]:
     """The functions that write the steps, in order."""
     steps: dict[str, Callable[[_Row, str], EmittedFunction]] = {
         "look": _look,

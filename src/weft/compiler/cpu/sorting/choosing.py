@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft import dtypes
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, EmittedFunction, write
 from weft.compiler.cpu.sorting.rows import WordWriter, lane_count
@@ -13,7 +13,7 @@ AT_ONCE = 4
 """How many vectors one iteration of the loop reads."""
 
 
-def choose_words(form: Form) -> EmittedFunction:
+def choose_words(form: WordForm) -> EmittedFunction:
     """Write the words that are at least ``%low``, and below ``%high`` if ``%end`` is set.
 
     ``%below`` receives how many words are below ``%low``, ``%chosen`` how many were written. Whole vectors are written;
@@ -35,7 +35,7 @@ def choose_words(form: Form) -> EmittedFunction:
     )
 
 
-def _choose_lanes(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
+def _choose_lanes(code: Code, form: WordForm, writer: WordWriter, below: str, chosen: str) -> None:
     v, e = Vectors(code, form.size), code.e
     low, high = (Value(code.scalar, name, v.dtype) for name in ("%low", "%high"))
     largest = code.scalar.constant(-1, v.dtype)
@@ -58,7 +58,7 @@ def _choose_lanes(code: Code, form: Form, writer: WordWriter, below: str, chosen
     v.each("%count", choose, most)
 
 
-def _choose_each(code: Code, form: Form, writer: WordWriter, below: str, chosen: str) -> None:
+def _choose_each(code: Code, form: WordForm, writer: WordWriter, below: str, chosen: str) -> None:
     """Write each word after those chosen before; if it is not chosen, the next word overwrites it."""
     L, e = code.scalar, code.e
     with e.loop("0", "%count") as start:

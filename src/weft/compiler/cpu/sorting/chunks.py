@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.compiler.codegen import keys
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction
 from weft.compiler.cpu.sorting import choosing, narrowing, rows, runs, tiles, words
 from weft.compiler.cpu.sorting.vectors import is_fast
@@ -15,7 +15,7 @@ SOURCE, TARGET, SCRATCH = 0, 2, 4
 ROWS, EXTENT, START, STOP, CHUNK_ROWS, BUFFER_BYTES = 6, 7, 8, 9, 10, 11
 
 
-def generate(form: Form, name: str) -> str:
+def generate(form: WordForm, name: str) -> str:
     """The LLVM IR of the step for rows of ``form``."""
     functions = [rows.is_sorted(form), rows.results_of_sorted(form), rows.make_words(form), rows.make_results(form)]
     functions += [_row(form), _step(form, name)]
@@ -29,7 +29,7 @@ def generate(form: Form, name: str) -> str:
     return module([emitter for emitter, _ in functions], [*declarations, *[text for _, text in functions]])
 
 
-def _step(form: Form, name: str) -> EmittedFunction:
+def _step(form: WordForm, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     count, extent = code.number(ROWS), code.number(EXTENT)
@@ -54,7 +54,7 @@ def _step(form: Form, name: str) -> EmittedFunction:
     return code.finished(name, STEP, "")
 
 
-def _row(form: Form) -> EmittedFunction:
+def _row(form: WordForm) -> EmittedFunction:
     """Sort a row of ``%count`` elements, and write its results from ``%start`` to ``%stop``."""
     code = Code()
     e = code.e
@@ -86,12 +86,12 @@ def _row(form: Form) -> EmittedFunction:
     return code.finished("sort_row", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop, ptr %a, ptr %b")
 
 
-def _are_flipped(form: Form) -> bool:
+def _are_flipped(form: WordForm) -> bool:
     """Whether elements are sorted with vectors and are equal to their keys, except perhaps for the sign bit."""
     return not form.carries and not form.mends and is_fast(form.size)
 
 
-def _leave_if_few(code: Code, form: Form) -> None:
+def _leave_if_few(code: Code, form: WordForm) -> None:
     """If the whole sorted row is wanted and has few integers, sort it from the input to the result, and return."""
     e = code.e
     is_few = code.compare("ule", "%count", tiles.most_words(form.size))
@@ -102,18 +102,18 @@ def _leave_if_few(code: Code, form: Form) -> None:
         e.leave()
 
 
-def _mend(code: Code, form: Form, odd: str) -> None:
+def _mend(code: Code, form: WordForm, odd: str) -> None:
     if form.mends:
         with code.e.when(code.compare("ne", code.integer(odd), 0)):
             code.e.emit("call void @mend(ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop)")
 
 
-def _narrows(form: Form) -> bool:
+def _narrows(form: WordForm) -> bool:
     """Whether leaving out words saves time. Counting single bytes takes no more time than choosing some of them."""
     return not form.carries and form.size > 1
 
 
-def _leave_if_narrow(code: Code, form: Form, odd: str) -> None:
+def _leave_if_narrow(code: Code, form: WordForm, odd: str) -> None:
     """If only a small part of a long sorted row is wanted, sort only the words around that part, and return."""
     e = code.e
     below, chosen = e.slot("i64"), e.slot("i64")

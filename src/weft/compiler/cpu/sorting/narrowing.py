@@ -7,7 +7,7 @@ time bounds for selection, 1975.)
 
 from __future__ import annotations
 
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.cpu.code import Code, EmittedFunction, read, write
 
 SAMPLE = 256
@@ -19,7 +19,7 @@ LARGEST_PART = 4
 """Words are left out if at most one part in this many of a row is wanted."""
 
 
-def narrow(form: Form) -> EmittedFunction:
+def narrow(form: WordForm) -> EmittedFunction:
     """Write words to ``%a`` that probably include those from ``%start`` to ``%stop`` of the sorted row.
 
     Store at ``%below`` how many words of the row are smaller, and at ``%chosen`` how many were written.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from weft import dtypes
 from weft.compiler.codegen import keys
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import squares
@@ -26,13 +26,13 @@ SOURCE, TARGET = 0, 2
 ROWS, EXTENT, START, STOP, LARGEST_STEP, STAGES = 4, 5, 6, 7, 8, 9
 
 
-def is_unrolled(form: Form, extent: int) -> bool:
+def is_unrolled(form: WordForm, extent: int) -> bool:
     """Whether rows are sorted by code without loops, for the next power of two; that code is long for slow
     comparisons."""
     return extent <= (8 if form.is_wide else 16 if form.size == 8 else 32)
 
 
-def generate(form: Form, size: int, unrolled: bool, name: str) -> str:
+def generate(form: WordForm, size: int, unrolled: bool, name: str) -> str:
     """The LLVM IR of the step for rows of up to ``size`` elements."""
     functions = [_NetworkWriter(form, size, unrolled).function(name)]
     if form.mends:
@@ -58,7 +58,7 @@ def comparators(count: int) -> list[tuple[int, int]]:
 
 
 class _NetworkWriter:
-    def __init__(self, form: Form, size: int, unrolled: bool) -> None:
+    def __init__(self, form: WordForm, size: int, unrolled: bool) -> None:
         self.form, self.size, self.unrolled = form, size, unrolled
         self.code = Code()
         self.e, self.L = self.code.e, self.code.lanes

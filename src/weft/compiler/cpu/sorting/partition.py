@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import or_
 
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, EmittedFunction
 from weft.compiler.cpu.sorting import tiles
@@ -32,12 +32,12 @@ _TURN = 0x9E3779B9
 _PARAMETERS = "ptr %from, i64 %count, ptr %to, ptr %rest, i64 %start, i64 %stop, i64 %depth"
 
 
-def functions(form: Form, depth: int | None) -> list[EmittedFunction]:
+def functions(form: WordForm, depth: int | None) -> list[EmittedFunction]:
     """``sort_words`` and the functions that it calls, except ``by_digits``."""
     return [*tiles.functions(form), _is_ascending(form.size), _part(form), _start(form, depth)]
 
 
-def _start(form: Form, most: int | None) -> EmittedFunction:
+def _start(form: WordForm, most: int | None) -> EmittedFunction:
     code = Code()
     zeros = code.e.call("llvm.ctlz.i64", "i64", [("i64", "%count"), ("i1", "false")])
     depth = code.multiply(code.subtract(64, zeros), 2) if most is None else str(most)
@@ -47,7 +47,7 @@ def _start(form: Form, most: int | None) -> EmittedFunction:
     return code.finished("sort_words", "ptr %a, i64 %count, ptr %b, i64 %start, i64 %stop")
 
 
-def _part(form: Form) -> EmittedFunction:
+def _part(form: WordForm) -> EmittedFunction:
     """Sort ``%count`` words as far as the range from ``%start`` to ``%stop`` needs it; part them at most ``%depth``
     times.
 
@@ -89,12 +89,12 @@ def _part(form: Form) -> EmittedFunction:
     return code.finished("part", f"{_PARAMETERS}, {v.element} %least")
 
 
-def _index_bits(form: Form) -> int:
+def _index_bits(form: WordForm) -> int:
     """The bits of a word that are no part of its key."""
     return (1 << 8 * form.first_byte) - 1
 
 
-def _copied_to_target(code: Code, form: Form) -> None:
+def _copied_to_target(code: Code, form: WordForm) -> None:
     with code.e.when(code.e.assign("icmp ne ptr %from, %to")):
         code.copied("%from", "%to", code.multiply("%count", form.size), form.size)
 
@@ -112,7 +112,7 @@ def _sort_rest(code: Code, v: Vectors, before: str, depth: str, least: str) -> N
         )
 
 
-def _pivot(code: Code, v: Vectors, form: Form) -> str:
+def _pivot(code: Code, v: Vectors, form: WordForm) -> str:
     """A key from the middle of a sample: the median of medians of `SAMPLES` vectors, one from each fifth of all words.
 
     The position in each fifth depends on the depth, so that a periodic pattern in the words does not give a bad pivot
@@ -141,7 +141,7 @@ def _median(v: Vectors, samples: list[Value]) -> Value:
     return v.turned(v.in_order(low, v.in_order(high, e)[0])[1])
 
 
-def _leave_if_ascending(code: Code, v: Vectors, form: Form, samples: list[Value]) -> None:
+def _leave_if_ascending(code: Code, v: Vectors, form: WordForm, samples: list[Value]) -> None:
     """Return if all words are in ascending order. They are compared only if the samples are in this order."""
     e = code.e
     descents = [lower > higher for lower, higher in pairwise(samples)]

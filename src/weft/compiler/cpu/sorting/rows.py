@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from weft import dtypes
 from weft.compiler.codegen import host, keys
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
@@ -29,7 +29,7 @@ def vectors(code: Code, count: str, body: Callable[[Lanes, str, str | None], Non
             body(code.scalar, start, None)
 
 
-def word(L: Lanes, form: Form, key: Value, index: Value) -> list[Value]:
+def word(L: Lanes, form: WordForm, key: Value, index: Value) -> list[Value]:
     """The words of an element: its key; key and index in one word; or a word for each."""
     if not form.carries:
         return [key]
@@ -38,13 +38,13 @@ def word(L: Lanes, form: Form, key: Value, index: Value) -> list[Value]:
     return [(L.convert(key, dtypes.uint64) << 32) | Value(L, index.name, dtypes.uint64)]
 
 
-def element_key(L: Lanes, form: Form, raw: Value) -> Value:
+def element_key(L: Lanes, form: WordForm, raw: Value) -> Value:
     """The key of elements. It tells -0 from 0 so that the element can be restored, unless an index goes with it: then
     equal elements must have equal keys."""
     return keys.equal(L, raw, form.dtype) if form.carries else keys.ordered(L, raw, form.dtype)
 
 
-def is_sorted(form: Form) -> EmittedFunction:
+def is_sorted(form: WordForm) -> EmittedFunction:
     """Answer 1 if no element is larger than the next one, else 0."""
     code = Code()
     e = code.e
@@ -62,7 +62,7 @@ def is_sorted(form: Form) -> EmittedFunction:
     return code.finished("is_sorted", "ptr %from, i64 %count, ptr %answer")
 
 
-def results_of_sorted(form: Form) -> EmittedFunction:
+def results_of_sorted(form: WordForm) -> EmittedFunction:
     """Write the results from ``%start`` to ``%stop`` of a row that is already sorted."""
     code = Code()
     count = code.subtract("%stop", "%start")
@@ -88,7 +88,7 @@ class WordWriter:
 
     PARAMETERS = "ptr %from, i64 %first, i64 %count, ptr %to, ptr %odd, i64 %shift"
 
-    def __init__(self, code: Code, form: Form) -> None:
+    def __init__(self, code: Code, form: WordForm) -> None:
         self.code, self.form, self.e = code, form, code.e
         self.odd = self.e.slot("i1")
         self.e.store("i1", "false", self.odd)
@@ -111,7 +111,7 @@ class WordWriter:
         self.code.keep(self.e.assign(f"zext i1 {self.e.load('i1', self.odd)} to i64"), "%odd")
 
 
-def make_words(form: Form) -> EmittedFunction:
+def make_words(form: WordForm) -> EmittedFunction:
     """Write the words of ``%count`` elements."""
     code = Code()
     writer = WordWriter(code, form)
@@ -120,7 +120,7 @@ def make_words(form: Form) -> EmittedFunction:
     return code.finished("make_words", WordWriter.PARAMETERS)
 
 
-def make_results(form: Form) -> EmittedFunction:
+def make_results(form: WordForm) -> EmittedFunction:
     """Turn ``%count`` words into results; ``%row`` is the row of the input that they are from."""
     code = Code()
 
@@ -138,7 +138,7 @@ def make_results(form: Form) -> EmittedFunction:
     return code.finished("make_results", "ptr %from, i64 %count, ptr %row, ptr %to")
 
 
-def mend(form: Form) -> EmittedFunction:
+def mend(form: WordForm) -> EmittedFunction:
     """Copy the zeros and NaNs of a row, in order, to the positions of zeros and NaNs in the sorted row.
 
     ``%to`` holds the elements from ``%start`` up to, but without, ``%stop`` of the sorted row.
@@ -167,7 +167,7 @@ def mend(form: Form) -> EmittedFunction:
     return code.finished("mend", "ptr %from, i64 %count, ptr %to, i64 %start, i64 %stop")
 
 
-def _put_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
+def _put_lanes(code: Code, form: WordForm, zero: str, nan: str) -> None:
     """Write the zeros of a vector together at position ``zero``, and its NaNs together at position ``nan``."""
     e, dtype = code.e, form.dtype
     v = Vectors(code, form.key.size)
@@ -190,7 +190,7 @@ def _put_lanes(code: Code, form: Form, zero: str, nan: str) -> None:
     v.each("%count", put)
 
 
-def _put_each(code: Code, form: Form, zero: str, nan: str, part: tuple[Lanes, str, str | None]) -> None:
+def _put_each(code: Code, form: WordForm, zero: str, nan: str, part: tuple[Lanes, str, str | None]) -> None:
     """Write zeros and NaNs one by one, at the positions ``zero`` and ``nan``."""
     e, dtype, (L, start, mask) = code.e, form.dtype, part
     raw = read(L, form.key, "%from", start, mask)

@@ -6,7 +6,7 @@ The first of the 32 bits is the highest one in which keys of the row differ. So 
 from __future__ import annotations
 
 from weft import dtypes
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, EmittedFunction, read
@@ -16,7 +16,7 @@ SHORT = 16
 """Runs of at most this many words are sorted by insertion. Most runs are much shorter."""
 
 
-def differences(form: Form) -> EmittedFunction:
+def differences(form: WordForm) -> EmittedFunction:
     """The bits in which the keys of ``%count`` elements differ from the key of the element at ``%first``."""
     code = Code()
     e = code.e
@@ -57,7 +57,7 @@ def sort_all(code: Code, words: str, count: str, other: str, row: str, differenc
         code.e.emit(f"call void @sort_runs(ptr {words}, i64 {count}, ptr {other}, ptr {row})")
 
 
-def sort_runs(form: Form) -> EmittedFunction:
+def sort_runs(form: WordForm) -> EmittedFunction:
     """Sort each run of words with equal upper halves by the lower bits of the keys."""
     code = Code()
     e = code.e
@@ -76,7 +76,7 @@ def sort_runs(form: Form) -> EmittedFunction:
     return code.finished("sort_runs", "ptr %words, i64 %count, ptr %other, ptr %row")
 
 
-def _sort_run(code: Code, form: Form, first: str, stop: str) -> None:
+def _sort_run(code: Code, form: WordForm, first: str, stop: str) -> None:
     e, scalar = code.e, code.scalar
     with e.loop(first, stop) as number:
         pointer = code.moved("%words", number, "i64")

@@ -20,7 +20,7 @@ from functools import cache, reduce
 from weft import dtypes
 from weft.compiler.codegen import keys, loading
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
@@ -43,13 +43,13 @@ Groups = tuple[Value, Value, Value]
 
 
 @cache
-def parted(form: Form) -> list[int]:
+def parted(form: WordForm) -> list[int]:
     """The steps ``count`` and ``write`` for rows that are parted at selected elements."""
     return _addresses(_PartedBlock, form, f"parted_{form.name}")
 
 
 @cache
-def parted_whole(form: Form) -> list[int]:
+def parted_whole(form: WordForm) -> list[int]:
     """The step ``part`` for rows of one block."""
     name = f"part_{form.name}"
 
@@ -63,10 +63,10 @@ def parted_whole(form: Form) -> list[int]:
 @cache
 def marked() -> list[int]:
     """The steps ``count`` and ``write`` for rows of booleans."""
-    return _addresses(_MarkedBlock, Form(dtypes.bool_, indices=True), "marked")
+    return _addresses(_MarkedBlock, WordForm(dtypes.bool_, indices=True), "marked")
 
 
-def _addresses(kind: type[_RowBlock], form: Form, name: str) -> list[int]:
+def _addresses(kind: type[_RowBlock], form: WordForm, name: str) -> list[int]:
     names = f"count_{name}", f"write_{name}"
 
     def generate() -> str:
@@ -79,7 +79,7 @@ def _addresses(kind: type[_RowBlock], form: Form, name: str) -> list[int]:
 class _RowBlock:
     """A block of elements of a row."""
 
-    def __init__(self, form: Form, code: Code, unit: str) -> None:
+    def __init__(self, form: WordForm, code: Code, unit: str) -> None:
         self.form, self.code = form, code
         extent, self.blocks = code.number(EXTENT), code.number(BLOCKS)
         row, self.number = code.divide(unit, self.blocks), code.remainder(unit, self.blocks)
@@ -107,7 +107,7 @@ class _RowBlock:
 
 
 class _PartedBlock(_RowBlock):
-    def __init__(self, form: Form, code: Code, unit: str) -> None:
+    def __init__(self, form: WordForm, code: Code, unit: str) -> None:
         super().__init__(form, code, unit)
         self.selected = read(code.scalar, form.key, code.memory(SELECTED), self.row)
         self.repeats = _repeats(form)
@@ -121,12 +121,12 @@ class _MarkedBlock(_RowBlock):
         return L.not_equal(raw, 0), L.constant(0, dtypes.bool_), L.equal(raw, 0)
 
 
-def _repeats(form: Form) -> bool:
+def _repeats(form: WordForm) -> bool:
     """Whether results for equal elements have equal bits."""
     return not (form.indices or form.dtype.is_floating or form.dtype.is_complex)
 
 
-def _groups(form: Form, L: Lanes, raw: Value, selected: Value) -> Groups:
+def _groups(form: WordForm, L: Lanes, raw: Value, selected: Value) -> Groups:
     """Which elements are smaller than the selected one, which equal it, and which are larger.
 
     Numbers are compared as such, where there is an instruction for it. NaN equals NaN and is larger than all numbers.
@@ -145,7 +145,7 @@ def _groups(form: Form, L: Lanes, raw: Value, selected: Value) -> Groups:
     return smaller, ~(smaller | larger), larger
 
 
-def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
+def _count(kind: type[_RowBlock], form: WordForm, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     slots = [e.slot("i64") for _ in (FIRST, SECOND)]
@@ -174,7 +174,7 @@ def _count(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
     return code.finished(name, STEP, "")
 
 
-def _write(kind: type[_RowBlock], form: Form, name: str) -> EmittedFunction:
+def _write(kind: type[_RowBlock], form: WordForm, name: str) -> EmittedFunction:
     code = Code()
     e = code.e
     ends = [e.slot("i64") for _ in range(3)]
@@ -206,7 +206,7 @@ def _find_starts(block: _RowBlock, ends: list[str]) -> None:
     code.keep(code.add(code.add(first, second), last_before), ends[2])
 
 
-def _result(form: Form, code: Code, L: Lanes, raw: Value, index: str) -> Value:
+def _result(form: WordForm, code: Code, L: Lanes, raw: Value, index: str) -> Value:
     """The results for elements from ``index`` of a row on: the elements or their indices."""
     if not form.indices:
         return raw
@@ -302,7 +302,7 @@ def _write_each(block: _RowBlock, ends: list[str]) -> None:
             code.keep(code.add(before, lane_count(code, L, lane)), end)
 
 
-def _part(form: Form, name: str) -> EmittedFunction:
+def _part(form: WordForm, name: str) -> EmittedFunction:
     """Write rows of one block.
 
     The selected element is at index ``kth`` of the sorted row, so at most ``kth`` elements are smaller: they fit before
@@ -366,7 +366,7 @@ def _write_sides_each(block: _PartedBlock, ends: list[str], stops: list[str]) ->
             code.keep(code.add(before, lane_count(code, L, side)), end)
 
 
-def _write_equal(form: Form) -> EmittedFunction:
+def _write_equal(form: WordForm) -> EmittedFunction:
     """Write the results of elements that equal the one at ``%selected`` to the positions from ``%first`` to ``%stop``,
     which is how many there are."""
     code = Code()

@@ -7,7 +7,7 @@ from math import prod
 
 import weft.primitives as p
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.cpu import squares
 from weft.compiler.cpu.code import WIDTH
 from weft.compiler.cpu.sorting import blocks, chunks, network, selecting, words
@@ -55,7 +55,7 @@ def _parted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     window = {"start": call.params["kth"], "count": 1}
     found = _sorted(RoutineCall(window, (x,), (selected,), (slot, offset + cut.selection)), indices=False)
     steps = found if isinstance(found, list) else [found]
-    form = Form(x.dtype, indices)
+    form = WordForm(x.dtype, indices)
     addresses = selecting.parted(form) if cut.is_counted else selecting.parted_whole(form)
     return [*steps, *_grouped(call, addresses, cut.counts, [*_location(selected), call.params["kth"]])]
 
@@ -81,7 +81,7 @@ def _grouped(call: RoutineCall, addresses: list[int], counts: int, selected: lis
 
 def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]:
     (x,), (out,) = call.operands, call.results
-    form = Form(x.dtype, indices)
+    form = WordForm(x.dtype, indices)
     cut = SortCut(prod(x.shape[:-1]), x.shape[-1], word_bytes(x.dtype, indices))
     start = call.params["start"]
     window = (start, start + call.params["count"])
@@ -93,7 +93,7 @@ def _sorted(call: RoutineCall, indices: bool) -> RoutineStep | list[RoutineStep]
     return _by_chunks(form, cut, window, [*locations, *call.scratch])
 
 
-def _few_vectors(form: Form, cut: SortCut) -> bool:
+def _few_vectors(form: WordForm, cut: SortCut) -> bool:
     """Whether a row is sorted faster in vectors of its own than in a lane."""
     return is_fast(form.size) and cut.extent > _LANE_EXTENT
 
@@ -102,7 +102,7 @@ def _grain(work: int) -> int:
     return max(1, _WORK_PER_GRAIN // max(work, 1))
 
 
-def _by_network(form: Form, cut: SortCut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
+def _by_network(form: WordForm, cut: SortCut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
     stages = max(cut.extent - 1, 0).bit_length()
     unrolled = network.is_unrolled(form, cut.extent)
     size = max(1 << stages, 4) if unrolled else network.LONGEST
@@ -113,13 +113,13 @@ def _by_network(form: Form, cut: SortCut, window: tuple[int, int], locations: li
 
 
 @cache
-def _network(form: Form, size: int, unrolled: bool) -> int:
+def _network(form: WordForm, size: int, unrolled: bool) -> int:
     name = f"sort_{form.name}_{size}"
     provided = squares.provided(form.key.size, form.result.size)
     return loading.load(name, lambda: network.generate(form, size, unrolled, name), (name,), provided)[name]
 
 
-def _by_chunks(form: Form, cut: SortCut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
+def _by_chunks(form: WordForm, cut: SortCut, window: tuple[int, int], locations: list[int]) -> RoutineStep:
     chunk = -(-cut.rows // cut.chunks)
     numbers = [*locations, cut.rows, cut.extent, *window, chunk, cut.buffer]
     work = cut.extent * form.key.size
@@ -127,12 +127,12 @@ def _by_chunks(form: Form, cut: SortCut, window: tuple[int, int], locations: lis
 
 
 @cache
-def _chunks(form: Form) -> int:
+def _chunks(form: WordForm) -> int:
     name = f"sort_rows_{form.name}"
     return loading.load(name, lambda: chunks.generate(form, name), (name,), words.provided(form))[name]
 
 
-def _by_blocks(form: Form, cut: SortCut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
+def _by_blocks(form: WordForm, cut: SortCut, window: tuple[int, int], locations: list[int]) -> list[RoutineStep]:
     numbers = [*locations, cut.rows, cut.extent, *window, cut.blocks, cut.block, cut.buffer, cut.row_scratch]
     numbers.append(cut.joined_buckets)
     units_and_work = {
@@ -151,7 +151,7 @@ def _by_blocks(form: Form, cut: SortCut, window: tuple[int, int], locations: lis
 
 
 @cache
-def _blocks(form: Form) -> dict[str, int]:
+def _blocks(form: WordForm) -> dict[str, int]:
     names = tuple(blocks.step_names(form))
     return loading.load(
         f"sort_blocks_{form.name}", lambda: blocks.generate(form), names, words.provided(form), title=names[-1]

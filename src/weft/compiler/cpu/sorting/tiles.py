@@ -10,7 +10,7 @@ performance-portable Quicksort, 2022.)
 
 from __future__ import annotations
 
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Code, EmittedFunction
 from weft.compiler.cpu.sorting.network import comparators
@@ -31,7 +31,7 @@ def tiles_of(size: int) -> tuple[int, ...]:
     return (2, 4, 8, 12, 16, 24) if vector_bytes(size) == 64 else (2, 4, 8, 12, 16)
 
 
-def functions(form: Form) -> list[EmittedFunction]:
+def functions(form: WordForm) -> list[EmittedFunction]:
     """``sort_few``, and the functions that it calls."""
     return [*[_tile(form, rows) for rows in tiles_of(form.size)], _few(form.size)]
 
@@ -60,7 +60,7 @@ def most_words(size: int) -> int:
     return tiles_of(size)[-1] * vector_bytes(size) // size
 
 
-def _tile(form: Form, count: int) -> EmittedFunction:
+def _tile(form: WordForm, count: int) -> EmittedFunction:
     """Sort up to ``count`` vectors of words. Missing words count as the largest ones."""
     code = Code()
     v = NumberVectors(code) if form.is_double else Vectors(code, form.size)

@@ -15,7 +15,7 @@ from functools import cache, reduce
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import module
-from weft.compiler.codegen.keys import Form
+from weft.compiler.codegen.keys import WordForm
 from weft.compiler.cpu.code import Code, EmittedFunction, read
 from weft.compiler.cpu.sorting import partition
 from weft.compiler.cpu.sorting.vectors import is_fast
@@ -26,24 +26,24 @@ TABLES = 4
 """The number of tables in which bytes are counted."""
 
 
-def few_declaration(form: Form) -> str:
+def few_declaration(form: WordForm) -> str:
     return f"declare void @sort_few(ptr, i64, ptr, i{8 * form.size})"
 
 
-def provided(form: Form) -> dict[str, int]:
+def provided(form: WordForm) -> dict[str, int]:
     """The addresses of ``sort_words`` and, where words are sorted with vectors, ``sort_few``."""
-    words = form if form.is_double else Form(dtypes.uint32 if form.is_wide else form.key, form.carries)
+    words = form if form.is_double else WordForm(dtypes.uint32 if form.is_wide else form.key, form.carries)
     return _addresses(words)
 
 
 @cache
-def _addresses(form: Form) -> dict[str, int]:
+def _addresses(form: WordForm) -> dict[str, int]:
     name = f"sort_words_{form.name}"
     exported = ("sort_words", "sort_few") if is_fast(form.size) else ("sort_words",)
     return loading.load(name, lambda: generate(form), exported, title=name)
 
 
-def generate(form: Form, depth: int | None = None) -> str:
+def generate(form: WordForm, depth: int | None = None) -> str:
     """The LLVM IR of ``sort_words``, ``sort_few`` and the functions that they call.
 
     It depends on the sizes of words and keys, and on whether the keys are those of float64. Words are parted at most
@@ -60,7 +60,7 @@ def generate(form: Form, depth: int | None = None) -> str:
     return module([emitter for emitter, _ in functions], texts)
 
 
-def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
+def by_digits(form: WordForm, name: str, window: str = "") -> EmittedFunction:
     """Sort ``%count`` words at ``%a``, using as much memory at ``%b``; parameters in ``window`` are not used."""
     code = Code()
     e = code.e
@@ -89,7 +89,7 @@ def by_digits(form: Form, name: str, window: str = "") -> EmittedFunction:
     return code.finished(name, f"ptr %a, i64 %count, ptr %b{window}")
 
 
-def by_counting(form: Form, name: str, window: str) -> EmittedFunction:
+def by_counting(form: WordForm, name: str, window: str) -> EmittedFunction:
     """Write the wanted range of the sorted bytes.
 
     Neighbouring bytes are counted in different tables. In a single table, counting a byte that is equal to its
@@ -127,13 +127,13 @@ def by_counting(form: Form, name: str, window: str) -> EmittedFunction:
     return code.finished(name, f"ptr %a, i64 %count, ptr %b{window}")
 
 
-def key_offset(code: Code, form: Form, index: str) -> str:
+def key_offset(code: Code, form: WordForm, index: str) -> str:
     """The distance in bytes of a word's key from the first word."""
     distance = code.multiply(index, form.size)
     return code.add(distance, form.first_byte) if form.first_byte else distance
 
 
-def digit_of(code: Code, form: Form, key: str, digit: int) -> str:
+def digit_of(code: Code, form: WordForm, key: str, digit: int) -> str:
     """A digit of a key that is in a register."""
     bits = 8 * form.key.size
     shifted = code.e.assign(f"lshr i{bits} {key}, {8 * digit}") if digit else key
@@ -160,7 +160,7 @@ def running_totals(code: Code, counts: str) -> None:
         e.store("i32", e.assign(f"add i32 {before}, {count}"), total)
 
 
-def distribute(code: Code, form: Form, source: str, target: str, count: str, byte: str, counts: str) -> None:
+def distribute(code: Code, form: WordForm, source: str, target: str, count: str, byte: str, counts: str) -> None:
     """Move words to the positions that ``counts`` has for their digit, byte ``byte`` of a word."""
     e = code.e
     type_ = f"i{8 * form.size}"
