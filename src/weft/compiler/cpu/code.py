@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft import dtypes
-from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.integers import Integers as Integers
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
@@ -16,6 +18,11 @@ WIDTH = 16
 STEP = "ptr %numbers, ptr %table, i64 %begin, i64 %end"
 
 EmittedFunction = tuple[Emitter, str]
+
+
+def module_of(functions: Sequence[EmittedFunction], declared: Sequence[str] = ()) -> str:
+    """A module of functions, with ``declared``, declarations that no emitter knows."""
+    return module([emitter for emitter, _ in functions], [*declared, *[text for _, text in functions]])
 
 
 class Code(Integers):

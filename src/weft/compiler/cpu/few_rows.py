@@ -13,12 +13,12 @@ from sys import maxsize
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP
+from weft.compiler.cpu.code import STEP, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import square, terms_of_square
@@ -165,7 +165,7 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
     if sources.left is not strip.dtype:
         functions.append(convert_rows(block_of(strip.dtype), sources.left))
     functions.append((step.e, step.function(name)))
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 class FewRowsKernel:

@@ -13,16 +13,15 @@ multiply-adds: tiles, blocks of registers and the length of vectors do not chang
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import ClassVar, NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu import attached, product_complex
-from weft.compiler.cpu.code import STEP, EmittedFunction
+from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
-from weft.compiler.cpu.product_kernel import kernel
+from weft.compiler.cpu.product_kernel import kernel, kernels
 from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -57,12 +56,9 @@ def address(block: Block, sources: Sources) -> int:
 def generate(block: Block, sources: Sources, name: str) -> str:
     """The LLVM IR of the step for products in a kind of block, with operands of the dtypes ``sources``."""
     result = sources.result(block.dtype)
-    functions = [*_packing(block, sources), kernel(block, "block", edge=False, result=result)]
-    for vectors in range(1, block.vectors + 1):
-        narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
-        functions.append(kernel(narrow, f"edge_{vectors}", edge=True, result=result))
-    functions += [attached.caller(result.size), _step(block, sources, name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    multiply = kernels(block, range(1, block.vectors + 1), partial(kernel, result=result))
+    step = step_function(TileWriter(block, sources), name)
+    return module_of([*_packing(block, sources), *multiply, attached.caller(result.size), step])
 
 
 def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
@@ -72,10 +68,6 @@ def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
     sides = {block.rows: sources.left, block.columns: sources.right}
     along = [pack_along(block, source, width) for width, source in sides.items()]
     return [*along, pack_lines(block, sources.left), pack_across(block, sources.right, block.columns)]
-
-
-def _step(block: Block, sources: Sources, name: str) -> EmittedFunction:
-    return step_function(TileWriter(block, sources), name)
 
 
 def step_function(writer: TileWriter, name: str) -> EmittedFunction:

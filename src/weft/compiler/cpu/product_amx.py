@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image, load, store
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, transposed
 from weft.compiler.cpu.product import (
     ACROSS,
@@ -114,7 +114,7 @@ def generate(name: str) -> str:
     ]
     contents = ", ".join(f"i8 {number}" for number in _CONFIGURATION)
     functions[-1][0].declarations["configuration"] = f"@configuration = internal constant [64 x i8] [{contents}]"
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 def _packing_name(way: Way, by_elements: bool) -> str:

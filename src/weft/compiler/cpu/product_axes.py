@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from functools import cache
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import EmittedFunction, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import prefetch
 from weft.compiler.cpu.product import FEEDER, RIGHT_WAY, Panels, Terms, TileWriter, step_function
-from weft.compiler.cpu.product_kernel import kernel_over_axes
+from weft.compiler.cpu.product_kernel import kernel_over_axes, kernels
 from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import ROWS, SQUARE, Block, Sources, below, read
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS, Way, block_of, filled
@@ -70,12 +70,9 @@ def address(block: Block) -> int:
 
 def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step."""
-    functions = [*packing(block), kernel_over_axes(block, "block", edge=False)]
-    for vectors in range(1, block.vectors + 1):
-        narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
-        functions.append(kernel_over_axes(narrow, f"edge_{vectors}", edge=True))
-    functions += [attached.caller(block.dtype.size), step_function(TilesOverAxes(block), name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    multiply = kernels(block, range(1, block.vectors + 1), kernel_over_axes)
+    step = step_function(TilesOverAxes(block), name)
+    return module_of([*packing(block), *multiply, attached.caller(block.dtype.size), step])
 
 
 def packing(block: Block) -> list[EmittedFunction]:

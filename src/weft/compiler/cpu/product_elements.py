@@ -8,16 +8,16 @@ where they are in the array, by tables of addresses, so the array is not copied 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import EmittedFunction, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product import Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import TERMS_AHEAD, kernel_of_elements
+from weft.compiler.cpu.product_kernel import TERMS_AHEAD, kernel_of_elements, kernels
 from weft.compiler.cpu.product_step import INNER, Block
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS
 from weft.compiler.cpu.product_windows import BATCH_AXES
@@ -49,12 +49,10 @@ def generate(block: Block, edge: int, whole: bool, name: str) -> str:
     functions.append(_write_tables())
     kinds = (_OF_ONE,) if whole else (_OF_ONE, _OF_SEVERAL)
     for kind in kinds:
-        functions.append(kernel_of_elements(block, f"{kind}block", False, kind is _OF_ONE))
-        if edge:
-            narrow = Block(block.dtype, block.rows, edge, block.vector_bytes)
-            functions.append(kernel_of_elements(narrow, f"{kind}edge_{edge}", True, kind is _OF_ONE))
+        make = partial(kernel_of_elements, of_one=kind is _OF_ONE)
+        functions += kernels(block, (edge,) if edge else (), make, kind)
     functions += [attached.caller(block.dtype.size), step_function(_TilesOfElements(block, edge, kinds), name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 def _write_tables() -> EmittedFunction:

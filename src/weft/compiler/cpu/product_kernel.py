@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
@@ -24,6 +25,16 @@ ROWS_AHEAD = 8
 
 TERMS_AHEAD = 8
 """How many terms ahead elements of windows are prefetched, where windows are terms."""
+
+MakeKernel = Callable[[Block, str, bool], EmittedFunction]
+"""Makes a kernel of a block, its name, and whether the block is at an edge."""
+
+
+def kernels(block: Block, edges: Iterable[int], made: MakeKernel, kind: str = "") -> list[EmittedFunction]:
+    """The kernel of whole blocks, and those of blocks at an edge that have so many vectors; ``made`` makes each, and
+    ``kind`` is where their names begin."""
+    narrow = [made(replace(block, vectors=vectors), f"{kind}edge_{vectors}", True) for vectors in edges]
+    return [made(block, f"{kind}block", False), *narrow]
 
 
 def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> EmittedFunction:

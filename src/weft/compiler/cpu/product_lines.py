@@ -13,8 +13,7 @@ from operator import index
 from typing import NamedTuple
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.code import STEP
+from weft.compiler.cpu.code import STEP, module_of
 from weft.compiler.cpu.product_axes import AxisFactors, factor_numbers, offsets
 from weft.compiler.cpu.product_kernel import kernel_of_lines
 from weft.compiler.cpu.product_step import COLUMNS, INNER, ROWS, Block, ProductStepWriter, Sources
@@ -86,7 +85,7 @@ def _generate(pieces: Pieces, name: str) -> str:
     with writer.e.loop("%begin", "%end") as unit:
         writer.unit(unit)
     functions.append((writer.e, writer.e.function(name, STEP)))
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 def step_numbers(

@@ -12,19 +12,19 @@ subnormal. Otherwise, another kernel converts both halves of the numbers to floa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from math import gcd
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import EmittedFunction, Integers
+from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product import FEEDER, Panels, Side, Terms, TileWriter, step_function
-from weft.compiler.cpu.product_kernel import kernel_of_pairs
+from weft.compiler.cpu.product_kernel import kernel_of_pairs, kernels
 from weft.compiler.cpu.product_packing import PARAMETERS, each_part
 from weft.compiler.cpu.product_step import SQUARE, Block, PairsBlock, Sources, below
 from weft.compiler.cpu.product_tiles import MOST_TERMS
@@ -98,12 +98,10 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     functions = [_pack_along(block, width) for width in (block.rows, block.columns)]
     functions += [_pack_lines(block), _pack_across(block, block.columns)]
     for kind, fused in _KINDS.items():
-        functions.append(kernel_of_pairs(block, f"{kind}block", False, fused, result))
-        for vectors in range(1, block.vectors + 1):
-            narrow = PairsBlock(block.dtype, block.rows, vectors, block.vector_bytes)
-            functions.append(kernel_of_pairs(narrow, f"{kind}edge_{vectors}", True, fused, result))
+        make = partial(kernel_of_pairs, fused=fused, result=result)
+        functions += kernels(block, range(1, block.vectors + 1), make, kind)
     functions += [attached.caller(result.size), step_function(_TilesOfPairs(block, sources), name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 _KINDS = {"pairs_": False, "halves_": True}

@@ -8,15 +8,15 @@ the array these are addresses of zeros, so the array is not copied to pad it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import module
 from weft.compiler.cpu import attached
+from weft.compiler.cpu.code import module_of
 from weft.compiler.cpu.product import Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import ROWS_AHEAD, kernel_of_windows
+from weft.compiler.cpu.product_kernel import ROWS_AHEAD, kernel_of_windows, kernels
 from weft.compiler.cpu.product_step import COLUMNS, ROWS, Block
 from weft.compiler.cpu.product_tiles import GROUP
 from weft.compiler.cpu.windows_in_memory import (
@@ -46,12 +46,9 @@ def generate(block: Block, edge: int, name: str) -> str:
     """The LLVM IR of the step."""
     windows = windows_of(block)
     functions = [*packing(block), write_windows(block, windows), write_addresses(block, windows, windows)]
-    functions.append(kernel_of_windows(block, "block", False, windows))
-    if edge:
-        narrow = Block(block.dtype, block.rows, edge, block.vector_bytes)
-        functions.append(kernel_of_windows(narrow, f"edge_{edge}", True, windows))
+    functions += kernels(block, (edge,) if edge else (), partial(kernel_of_windows, between=windows))
     functions += [attached.caller(block.dtype.size), step_function(_TilesOfWindows(block, edge), name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 def windows_of(block: Block) -> int:

@@ -13,12 +13,12 @@ from functools import cache
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import READ_SOON, prefetch
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -103,7 +103,7 @@ def generate(at_once: RowsAtOnce, sources: Sources, name: str) -> str:
         attached.caller(result.size),
         _RowsAtOnceStep(at_once, sources).function(name),
     ]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 class _Part(Integers):

@@ -9,10 +9,9 @@ from functools import cache
 
 from weft import dtypes
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import WIDTH, Code, EmittedFunction, read, write
+from weft.compiler.cpu.code import WIDTH, Code, EmittedFunction, module_of, read, write
 from weft.compiler.cpu.memory import transposed
 from weft.dtypes import Dtype
 
@@ -42,7 +41,7 @@ def _loaded(size: int) -> dict[str, int]:
 def generate(size: int) -> str:
     """The LLVM IR of both functions."""
     functions = [_read(size), _write(size)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 class _Square:

@@ -10,10 +10,10 @@ from functools import cache
 
 from weft import dtypes
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
-from weft.compiler.cpu.code import STEP, EmittedFunction, Integers
-from weft.compiler.cpu.product_kernel import kernel
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
+from weft.compiler.cpu.product_kernel import kernel, kernels
 from weft.compiler.cpu.product_packing import pack_across
 from weft.compiler.cpu.product_step import SQUARE, Block
 from weft.compiler.cpu.product_tiles import GROUP, TILE_BYTES, block_of
@@ -52,12 +52,9 @@ def generate(coding: VectorCoding, transpose: bool, name: str) -> str:
     """The LLVM IR of the step."""
     block = block_of(coding.dtype)
     unpack = [*keeping(coding, 1), _unpack_across(coding, block)] if transpose else [_unpack_along(coding, block)]
-    functions = [*unpack, pack_across(block, coding.dtype, block.rows), kernel(block, "block", edge=False)]
-    for vectors in range(1, block.vectors + 1):
-        narrow = Block(block.dtype, block.rows, vectors, block.vector_bytes)
-        functions.append(kernel(narrow, f"edge_{vectors}", edge=True))
-    functions.append(_QuantizedBlocksStep(coding, block).function(name))
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    multiply = kernels(block, range(1, block.vectors + 1), kernel)
+    step = _QuantizedBlocksStep(coding, block).function(name)
+    return module_of([*unpack, pack_across(block, coding.dtype, block.rows), *multiply, step])
 
 
 class _Panel(Integers):

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from functools import cache
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, EmittedFunction
+from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.quantized.across import keeping
 from weft.compiler.cpu.quantized.across_ahead import reads_ahead
 from weft.compiler.cpu.quantized.codes import VectorCoding
@@ -61,7 +60,7 @@ def generate(strip: QuantizedStrip, name: str) -> str:
     """The LLVM IR of the step."""
     transposed = keeping(strip.coding, strip.vectors, words=not strip.ahead, ahead=strip.digits is None)
     functions = [*transposed, kernel(strip), StripStep(strip).function(name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 def kernel(strip: QuantizedStrip) -> EmittedFunction:

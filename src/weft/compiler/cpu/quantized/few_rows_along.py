@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, read, write
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of, read, write
 from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding
@@ -66,7 +66,7 @@ def address(at_once: QuantizedRowsAtOnce) -> int:
 def generate(at_once: QuantizedRowsAtOnce, name: str) -> str:
     """The LLVM IR of the step."""
     functions = [_add_terms(at_once, at_once.terms), _add_terms(at_once, 1), _RowsAlongStep(at_once).function(name)]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 def _add_terms(at_once: QuantizedRowsAtOnce, terms: int) -> EmittedFunction:

@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import cache
 
 from weft.compiler.codegen import loading
-from weft.compiler.codegen.emitter import module
-from weft.compiler.cpu.code import STEP, EmittedFunction
+from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.quantized.across import keeping
 from weft.compiler.cpu.quantized.few_rows import StripStep, kernel
 from weft.compiler.cpu.quantized.step import ACROSS, COLUMNS, PRODUCTS, TILE_WIDE
@@ -34,7 +33,7 @@ def generate(strip: QuantizedStrip, name: str) -> str:
         kernel(single),
         _RunsStep(strip, single).function(name),
     ]
-    return module([emitter for emitter, _ in functions], [text for _, text in functions])
+    return module_of(functions)
 
 
 class _RunsStep(StripStep):

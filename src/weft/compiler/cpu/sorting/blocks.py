@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
+from weft.compiler.cpu.code import STEP, Code, EmittedFunction, module_of, read, write
 from weft.compiler.cpu.sorting import choosing, partition, rows, runs
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast
 from weft.compiler.cpu.sorting.words import DECLARATION
@@ -62,7 +61,7 @@ def generate(form: WordForm) -> str:
         functions.append(rows.mend(form))
     if form.is_wide:
         functions += [runs.differences(form), runs.sort_runs(form)]
-    return module([emitter for emitter, _ in functions], [DECLARATION, *[text for _, text in functions]])
+    return module_of(functions, [DECLARATION])
 
 
 class _Row:

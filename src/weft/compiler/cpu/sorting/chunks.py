@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from weft.compiler.codegen import keys
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import WordForm
-from weft.compiler.cpu.code import STEP, Code, EmittedFunction
+from weft.compiler.cpu.code import STEP, Code, EmittedFunction, module_of
 from weft.compiler.cpu.sorting import choosing, narrowing, rows, runs, tiles, words
 from weft.compiler.cpu.sorting.vectors import is_fast
 from weft.primitives.sort_cuts import NEAR_BYTES
@@ -26,7 +25,7 @@ def generate(form: WordForm, name: str) -> str:
     if form.is_wide:
         functions += [runs.differences(form), runs.sort_runs(form)]
     declarations = [words.DECLARATION, *([words.few_declaration(form)] if _are_flipped(form) else [])]
-    return module([emitter for emitter, _ in functions], [*declarations, *[text for _, text in functions]])
+    return module_of(functions, declarations)
 
 
 def _step(form: WordForm, name: str) -> EmittedFunction:

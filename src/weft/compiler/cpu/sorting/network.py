@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from weft import dtypes
 from weft.compiler.codegen import keys
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import squares
-from weft.compiler.cpu.code import STEP, WIDTH, Code, EmittedFunction, read, write
+from weft.compiler.cpu.code import STEP, WIDTH, Code, EmittedFunction, module_of, read, write
 from weft.compiler.cpu.sorting import rows
 
 LONGEST = 256
@@ -38,7 +37,7 @@ def generate(form: WordForm, size: int, unrolled: bool, name: str) -> str:
     if form.mends:
         functions.append(rows.mend(form))
     declared = squares.declarations(form.key.size, form.result.size)
-    return module([emitter for emitter, _ in functions], [*declared, *[text for _, text in functions]])
+    return module_of(functions, declared)
 
 
 def comparators(count: int) -> list[tuple[int, int]]:

@@ -19,11 +19,10 @@ from functools import cache, reduce
 
 from weft import dtypes
 from weft.compiler.codegen import keys, loading
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.keys import WordForm
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.code import STEP, Code, EmittedFunction, read, write
+from weft.compiler.cpu.code import STEP, Code, EmittedFunction, module_of, read, write
 from weft.compiler.cpu.sorting import rows
 from weft.compiler.cpu.sorting.rows import lane_count
 from weft.compiler.cpu.sorting.vectors import Vectors, is_fast, vector_bytes
@@ -55,7 +54,7 @@ def parted_whole(form: WordForm) -> list[int]:
 
     def generate() -> str:
         functions = [_part(form, name), *([] if _repeats(form) else [_write_equal(form)])]
-        return module([emitter for emitter, _ in functions], [text for _, text in functions])
+        return module_of(functions)
 
     return [loading.load(name, generate, (name,))[name]]
 
@@ -71,7 +70,7 @@ def _addresses(kind: type[_RowBlock], form: WordForm, name: str) -> list[int]:
 
     def generate() -> str:
         functions = [_count(kind, form, names[0]), _write(kind, form, names[1])]
-        return module([emitter for emitter, _ in functions], [text for _, text in functions])
+        return module_of(functions)
 
     return list(loading.load(name, generate, names, title=names[-1]).values())
 
