@@ -20,6 +20,7 @@ from weft.graph.tracing import trace_of
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
 from weft.ops.entrance import call_on
 from weft.primitives.base import Elementwise
+from weft.primitives.conversions import to_dtype
 from weft.runtime.devices import StreamOrDevice, current_stream
 
 Array = Any  # a handle; the concrete class lives above this layer
@@ -104,13 +105,6 @@ def _unfit(name: str, argument: str, value: Any, error: Exception) -> Exception:
     if isinstance(error, TypeError):
         return _no_array(name, argument, value)
     return ValueError(f"[{name}] {argument}: {error}.")
-
-
-def to_dtype(x: Array, dtype: Dtype) -> Array:
-    """``x`` converted to ``dtype``; ``x`` itself if it has that dtype."""
-    if x.node.dtype is dtype:
-        return x
-    return p.cast(x, dtype=dtype)
 
 
 def fresh(x: Array) -> Array:

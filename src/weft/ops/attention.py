@@ -21,6 +21,7 @@ from weft.ops.arguments import (
 )
 from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
+from weft.primitives.conversions import wide_dtype
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["scaled_dot_product_attention"]
@@ -77,7 +78,7 @@ def scaled_dot_product_attention(
     groups, length, width = values.node.shape[1:]
     if decide_equal(length, 0):
         return p.zeros((batch, heads, count, width), dtype)
-    wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+    wide = wide_dtype(dtype)
     apart = p.reshape(queries, shape=(batch, groups, heads // groups, count, features))
     masks, kind = _masks(mask, (batch, heads, count, length), groups, dtype, wide)
     more = [] if sinks is None else [_sinks(sinks, heads, groups, dtype, wide)]

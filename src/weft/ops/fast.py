@@ -27,14 +27,10 @@ from weft.ops.convert import python_scalar
 from weft.ops.entrance import on_stream
 from weft.ops.reductions import logsumexp
 from weft.ops.replays import replayed
+from weft.primitives.conversions import wide_dtype
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["cross_entropy", "layer_norm", "rms_norm", "rope"]
-
-
-def _widened(dtype: Dtype) -> Dtype:
-    """The dtype in which a function computes: float64 for float64, float32 for all others."""
-    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
 
 
 def _mean_of_rows(x: Array) -> Array:
@@ -68,7 +64,7 @@ def _normalisation(name: str, x: Any, factors: dict[str, Any]) -> tuple[list[Arr
             f"[{name}] The dtype of the result must be a real floating one, not {dtype.name}. Convert x first, for "
             "example with astype(mx.float32)."
         )
-    wide = [to_dtype(one, _widened(dtype)) for one in arrays]
+    wide = [to_dtype(one, wide_dtype(dtype)) for one in arrays]
     by_word = dict(zip(given, wide[1:], strict=True))
     return [wide[0], *(by_word.get(word) for word in factors)], dtype
 
@@ -169,7 +165,7 @@ def cross_entropy(logits: Array, targets: Array, *, stream: StreamOrDevice = Non
             f"[cross_entropy] targets must have the shape of the logits without the last axis, {shape_text(shape[:-1])}"
             f"; they have the shape {shape_text(at.node.shape)}."
         )
-    wide, at = to_dtype(x, _widened(dtype)), to_dtype(at, dtypes.int64)
+    wide, at = to_dtype(x, wide_dtype(dtype)), to_dtype(at, dtypes.int64)
     last = len(shape) - 1
     classes = extent_constant(shape[last], dtypes.int64)
     at = p.select(at < 0, at + classes, at)
@@ -319,7 +315,7 @@ def _turned(x: Array, angles: Array, neighbours: bool) -> Array:
     starts = tuple([int(axis == pair) for axis in range(ndim)])
     partner = p.slice_(x, starts=starts, sizes=shape, steps=tuple([1 - 2 * start for start in starts]))
     axis = angles.node.ndim if neighbours else angles.node.ndim - 1
-    dtype = _widened(x.node.dtype)
+    dtype = wide_dtype(x.node.dtype)
     x, partner = to_dtype(x, dtype), to_dtype(partner, dtype)  # after the views, so that both read the memory of x
     cosine, sine = [p.expand(to_dtype(f(angles), dtype), axes=(axis,)) for f in (p.cos, p.sin)]
     second = p.iota(shape=shape[pair:] if neighbours else (2, 1), axis=0, dtype=dtype)

@@ -15,6 +15,7 @@ from weft.graph.extents import AnyExtent, derived, identical, named, value_of
 from weft.ops.arguments import Array, array_argument, extent_constant, real_number, shape_text, to_dtype
 from weft.ops.convert import from_numpy
 from weft.ops.entrance import on_stream
+from weft.primitives.conversions import wide_dtype
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["hadamard_transform"]
@@ -87,7 +88,7 @@ def _rows(extent: int) -> int:
 def _transformed(x: Array, extent: AnyExtent, factor: Any, dtype: Dtype) -> Array:
     """Real rows times the matrix and ``factor``. As the matrix is a Kronecker product, each row is arranged as a matrix
     and multiplied by smaller matrices from both sides."""
-    wide = dtype if dtype is dtypes.float64 else dtypes.float32
+    wide = wide_dtype(dtype)
     rows = derived(_rows, extent)
     columns = extent // rows
     matrices = p.reshape(to_dtype(x, wide), shape=(x.node.size // extent, rows, columns))

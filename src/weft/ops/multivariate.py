@@ -21,6 +21,7 @@ from weft.ops.arguments import (
 )
 from weft.ops.entrance import on_stream
 from weft.ops.generator import symmetric_interval
+from weft.primitives.conversions import wide_dtype
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["multivariate_normal"]
@@ -58,7 +59,7 @@ def multivariate_normal(
     target = dtypes.float32 if dtype is None else as_dtype(dtype)
     if not target.is_floating:
         raise ValueError(f"[multivariate_normal] The dtype must be a real floating one, not {target.name}.")
-    wide = target if target is dtypes.float64 else dtypes.float32
+    wide = wide_dtype(target)
     centre, matrix = (
         to_dtype(array_argument("multivariate_normal", one, word), wide) for one, word in ((mean, "mean"), (cov, "cov"))
     )

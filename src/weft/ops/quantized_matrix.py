@@ -12,7 +12,7 @@ from weft.graph.node import Shape
 from weft.ops.arguments import Array, array_argument, shape_text, to_dtype
 from weft.ops.float8 import to_fp8
 from weft.ops.quantized_formats import float_codes, packed, power_codes
-from weft.primitives.dequantization import wide_dtype
+from weft.primitives.conversions import wide_dtype
 from weft.primitives.quantized_formats import QuantizedFormat
 
 __all__ = ["QuantizedMatrix", "check_floating_matrix", "quantized", "quantized_matrix", "scale_of_all", "wide_dtype"]

@@ -18,16 +18,15 @@ from weft.primitives.attention_formulas import (
     QUERIES,
     TRACED,
     AttentionInputs,
-    converted,
     in_place_of_keys,
     inputs_of,
     masking,
     sliced,
     sum_to,
     times,
-    wide_dtype,
 )
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent, is_constant, plus
+from weft.primitives.conversions import to_dtype, wide_dtype
 from weft.primitives.indexing import Indexed
 from weft.primitives.products import matrix_transpose
 from weft.primitives.structure import Several
@@ -174,10 +173,10 @@ class Attention(Primitive):
     def _tangents(self, inputs: Sequence[Array], tangents: Sequence[Tangent], x: AttentionInputs) -> list[Tangent]:
         """The tangents of the scaled queries, the keys and the values."""
         wide = x.q.node.dtype
-        of_q, of_k, of_v, of_scale = (None if t is None else converted(wide, t) for t in tangents[:4])
+        of_q, of_k, of_v, of_scale = (None if t is None else to_dtype(t, wide) for t in tangents[:4])
         found = None if of_q is None else times(of_q, x.scale)
         if of_scale is not None:
-            found = plus(found, times(converted(wide, inputs[0]), of_scale))
+            found = plus(found, times(to_dtype(inputs[0], wide), of_scale))
         return [found, of_k, of_v]
 
     def vjp(
@@ -193,7 +192,7 @@ class Attention(Primitive):
         chosen = [p.with_derivative_of(*pair) for pair in zip(found, whole.results(of_mask), strict=True)]
         results: list[Tangent] = [*chosen[:3], *[None] * (len(inputs) - 3)]
         if wanted[3]:
-            results[3] = p.sum(whole.q * converted(whole.q.node.dtype, inputs[0]), axes=tuple(range(5)))
+            results[3] = p.sum(whole.q * to_dtype(inputs[0], whole.q.node.dtype), axes=tuple(range(5)))
         if of_mask:
             results[4] = chosen[3]
         if params["sinks"]:
@@ -214,11 +213,11 @@ def _with_common_scale(
     if axes[3] is None:
         return list(inputs), list(axes), None
     size, wide = p.batch_size(inputs, axes), wide_dtype(inputs[0].node.dtype)
-    q = converted(wide, p.with_batch(inputs[0], axes[0], 0, size))
+    q = to_dtype(p.with_batch(inputs[0], axes[0], 0, size), wide)
     scale = p.expand(p.with_batch(inputs[3], axes[3], 0, size), axes=tuple(range(1, q.node.ndim)))
     one = wrap(p.constant.make(1.0, wide))
     scaled = p.multiply(q, p.broadcast(scale, shape=q.node.shape))
-    changed = [scaled, converted(wide, inputs[1]), converted(wide, inputs[2]), one, *inputs[4:]]
+    changed = [scaled, to_dtype(inputs[1], wide), to_dtype(inputs[2], wide), one, *inputs[4:]]
     return changed, [0, *axes[1:3], None, *axes[4:]], scale
 
 
@@ -279,7 +278,7 @@ class AttentionGradients(Several):
         found = [apart(x) for x in self(*merged, **params)]
         if scale is not None:
             found[0] = found[0] * p.broadcast(scale, shape=found[0].node.shape)
-            found[:3] = [converted(dtype, x) for x in found[:3]]
+            found[:3] = [to_dtype(x, dtype) for x in found[:3]]
         size = p.batch_size(inputs, axes)
         like = [4] * params["of_mask"] + [len(inputs) - 3] * params["sinks"]
         shapes = [(size, *_example(inputs[position], axes[position])) for position in like]

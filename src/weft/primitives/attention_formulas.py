@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import weft.primitives as p
-from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import identical
 from weft.graph.node import Shape, wrap
 from weft.primitives.base import Array, is_constant
+from weft.primitives.conversions import to_dtype, wide_dtype
 from weft.primitives.products import matrix_transpose
 
 MASKS = {"none": 0, "added": 1, "hidden": 2, "causal": 1}
@@ -116,8 +116,8 @@ class AttentionInputs(NamedTuple):
         # A NaN among the scores makes the total NaN, whatever the largest score is.
         largest = self.largest(scores, p.quick_max if quickly else None)
         powers = self.exp(scores, largest)
-        powers = p.quick_bfloat16(powers) if quickly else converted(self.dtype, powers)
-        total, _ = self.totals(converted(scores.node.dtype, powers), largest, p.quick_sum if quickly else None)
+        powers = p.quick_bfloat16(powers) if quickly else to_dtype(powers, self.dtype)
+        total, _ = self.totals(to_dtype(powers, scores.node.dtype), largest, p.quick_sum if quickly else None)
         found = self.apart(multiply(self.rows(powers), self.v))
         return p.divide(found, p.broadcast(total, shape=found.node.shape))
 
@@ -145,7 +145,7 @@ class AttentionInputs(NamedTuple):
 
     def as_given(self, q: Array, k: Array, v: Array) -> list[Array]:
         """The cotangents of queries, keys and values in their own dtypes and scale, from those of the fields."""
-        return [converted(self.dtype, x) for x in (times(q, self.scale), k, v)]
+        return [to_dtype(x, self.dtype) for x in (times(q, self.scale), k, v)]
 
     def block(self, start: int, stop: int, keys: int) -> AttentionInputs:
         """The attention of the queries from ``start`` up to ``stop`` to the first ``keys`` keys."""
@@ -206,15 +206,6 @@ def sum_to(x: Array, shape: Shape) -> Array:
     return x if identical(x.node.shape, shape) else p.sum_to(x, shape=shape)
 
 
-def wide_dtype(dtype: Dtype) -> Dtype:
-    """The dtype in which attention is computed."""
-    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
-
-
-def converted(dtype: Dtype, x: Array) -> Array:
-    return x if x.node.dtype is dtype else p.cast(x, dtype=dtype)
-
-
 def times(x: Array, scale: Array) -> Array:
     """An array times a 0-d array."""
     if not is_constant(scale.node):
@@ -235,7 +226,7 @@ def masking(more: Sequence[Any], params: Mapping[str, Any]) -> tuple[Any, Any, A
 def inputs_of(inputs: Sequence[Array], params: Mapping[str, Any]) -> AttentionInputs:
     """The inputs of attention with ``params`` in the dtype in which it is computed."""
     found = given_inputs(inputs, params)
-    q, k, v = (converted(wide_dtype(found.dtype), x) for x in (found.q, found.k, found.v))
+    q, k, v = (to_dtype(x, wide_dtype(found.dtype)) for x in (found.q, found.k, found.v))
     return found._replace(q=times(q, found.scale), k=k, v=v)
 
 

@@ -1,12 +1,24 @@
-"""Conversions between dtypes, also behind views."""
+"""Conversions between dtypes, also behind views; the dtype in which functions compute."""
 
 from __future__ import annotations
 
 import weft.primitives as p
 from weft import dtypes
+from weft.dtypes import Dtype
 from weft.graph.node import Node
+from weft.primitives.base import Array
 
 __all__ = ["before_conversion"]
+
+
+def wide_dtype(dtype: Dtype) -> Dtype:
+    """The dtype in which many functions of several operations compute: float64 for float64, float32 for all others."""
+    return dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+
+
+def to_dtype(x: Array, dtype: Dtype) -> Array:
+    """``x`` converted to ``dtype``; ``x`` itself if it has that dtype."""
+    return x if x.node.dtype is dtype else p.cast(x, dtype=dtype)
 
 
 def before_conversion(x: Node) -> Node:

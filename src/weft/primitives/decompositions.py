@@ -16,6 +16,7 @@ from weft.dtypes import Dtype
 from weft.graph.extents import decide, decide_equal, smallest
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array, Tangent, conjugate_of
+from weft.primitives.conversions import to_dtype
 from weft.primitives.linalg import (
     MatrixFunction,
     MatrixFunctions,
@@ -70,10 +71,6 @@ def _as_row(x: Array) -> Array:
 
 def _as_column(x: Array) -> Array:
     return p.expand(x, axes=(x.node.ndim,))
-
-
-def _in_dtype(x: Array, dtype: Dtype) -> Array:
-    return x if x.node.dtype is dtype else p.cast(x, dtype=dtype)
 
 
 def _reciprocal_off_diagonal(x: Array) -> Array:
@@ -173,7 +170,7 @@ class QR(MatrixFunctions):
         below = band(rotated, upper=False, strict=True)
         turn = below - adjoint_of(below)
         if q.node.dtype.is_complex:
-            turn = with_diagonal(turn, rotated - _in_dtype(p.real(rotated), q.node.dtype))
+            turn = with_diagonal(turn, rotated - to_dtype(p.real(rotated), q.node.dtype))
         of_q = ratio + p.matmul(q, turn - rotated)
         of_r = p.matmul(adjoint_of(q), tangents[0]) - p.matmul(turn, r)
         return [of_q, band(of_r, upper=True)]
@@ -215,7 +212,7 @@ class SVD(MatrixFunctions):
         turn = self._turn(_with_zeros(beside * row, -1, u.node.shape[-1]), s)
         if u.node.dtype.is_complex:
             phases = _with_zeros(beside / row, -1, u.node.shape[-1])
-            turn = with_diagonal(turn, phases - _in_dtype(p.real(phases), u.node.dtype))
+            turn = with_diagonal(turn, phases - to_dtype(p.real(phases), u.node.dtype))
         of_u = p.matmul(u, turn)
         turn = self._turn(_with_zeros(_part(rotated, rows=(0, inner)) * column, -2, vh.node.shape[-2]), s)
         of_vh = -p.matmul(turn, vh)
@@ -292,7 +289,7 @@ class Eig(MatrixFunctions):
         return [values, (x.shape, dtypes.complex64)] if params["vectors"] else [values]
 
     def jvp(self, tangents: Sequence[Tangent], inputs: Sequence[Array], output: Any, /, **params: Any) -> Any:
-        change = _in_dtype(matrix_transpose(tangents[0]), dtypes.complex64)
+        change = to_dtype(matrix_transpose(tangents[0]), dtypes.complex64)
         values, rows = output if params["vectors"] else self(inputs[0], vectors=True)
         vectors = matrix_transpose(rows)
         rotated = _solved(vectors, p.matmul(change, vectors))
@@ -318,7 +315,7 @@ def _normalised(change: Array, rows: Array) -> Array:
     largest = p.equal(column, p.broadcast(_as_column(p.argmax(size, axes=last)), shape=rows.node.shape))
     zeros = p.zeros_like(rows)
     ratio = p.sum(p.select(largest, change, zeros), axes=last) / p.sum(p.select(largest, rows, zeros), axes=last)
-    return change - rows * _as_column(_in_dtype(p.imag(ratio), rows.node.dtype) * 1j)
+    return change - rows * _as_column(to_dtype(p.imag(ratio), rows.node.dtype) * 1j)
 
 
 DecompositionRule = Callable[[Array, Array, Array], Tangent]
@@ -395,7 +392,7 @@ def _determinant_rule(t: Array, a: Array, determinant: Array) -> Tangent:
 def _sign_rule(t: Array, a: Array, sign: Array) -> Tangent:
     if not sign.node.dtype.is_complex:
         return None
-    return sign * (_in_dtype(p.imag(_relative_change(t, a)), sign.node.dtype) * 1j)
+    return sign * (to_dtype(p.imag(_relative_change(t, a)), sign.node.dtype) * 1j)
 
 
 lu_factors: LUFactors = LUFactors()

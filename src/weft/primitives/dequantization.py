@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import weft.primitives as p
-from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Primitive, Tangent
+from weft.primitives.conversions import to_dtype, wide_dtype
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, check_parameter, require
@@ -57,7 +57,7 @@ class Dequantize(Primitive):
     ) -> Sequence[Tangent]:
         words, scales, *biases = inputs
         kind, dtype = _format(params), wide_dtype(params["dtype"])
-        groups = kind.in_groups(cotangent if cotangent.node.dtype is dtype else p.cast(cotangent, dtype=dtype))
+        groups = kind.in_groups(to_dtype(cotangent, dtype))
         found: list[Tangent] = [None] * len(inputs)
         if wanted[1]:
             found[1] = _sums(groups * kind.in_groups(kind.codes(words, scales, dtype)), scales)
@@ -70,11 +70,6 @@ class Dequantize(Primitive):
 
 
 dequantize = Dequantize()
-
-
-def wide_dtype(dtype: Dtype) -> Dtype:
-    """The dtype in which numbers of a floating dtype are quantised and multiplied."""
-    return dtype if dtype is dtypes.float64 else dtypes.float32
 
 
 def _format(params: dict[str, Any]) -> QuantizedFormat:

@@ -10,6 +10,7 @@ from weft.dtypes import Dtype
 from weft.graph.extents import agree
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
+from weft.primitives.conversions import to_dtype
 from weft.primitives.untrusted import check_word, require
 
 __all__ = ["float8_values"]
@@ -109,9 +110,9 @@ class QuantizedFormat(NamedTuple):
     def scale_values(self, scales: Array, dtype: Dtype) -> Array:
         """Scales as numbers, also those that are stored as bytes."""
         if scales.node.dtype.is_floating:
-            return scales if scales.node.dtype is dtype else p.cast(scales, dtype=dtype)
+            return to_dtype(scales, dtype)
         values = _power_values(scales) if self.powers else float8_values(scales)
-        return values if dtype is dtypes.float32 else p.cast(values, dtype=dtype)
+        return to_dtype(values, dtype)
 
 
 def rounds_once(scales: Dtype) -> bool:

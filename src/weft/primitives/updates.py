@@ -13,6 +13,7 @@ from weft.graph.extents import agree
 from weft.graph.node import Node, Shape, describe
 from weft.primitives.base import Array, Elementwise, Primitive, Tangent
 from weft.primitives.batching import insert
+from weft.primitives.conversions import wide_dtype
 from weft.primitives.indexing import check_gather, check_indices, check_slices
 from weft.primitives.untrusted import (
     check_inputs,
@@ -320,7 +321,7 @@ class Scatter(Update):
         """For each chosen update, one over the number of those of its location; zero for all others."""
         x, *indices, _ = inputs
         # Half precision cannot count far enough.
-        counted = dtypes.float64 if x.node.dtype is dtypes.float64 else dtypes.float32
+        counted = wide_dtype(x.node.dtype)
         chosen = p.cast(chosen, dtype=counted)
         numbers = self(p.zeros(x.node.shape, counted), *indices, chosen, **{**params, "mode": "add"})
         numbers = p.maximum(_taken(numbers, inputs, **params), 1)

@@ -14,7 +14,7 @@ from weft.compiler.cpu.code import STEP, Integers
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.dtypes import Dtype
-from weft.primitives.dequantization import wide_dtype
+from weft.primitives.conversions import wide_dtype
 from weft.primitives.quantized_formats import WORD, QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 

@@ -18,6 +18,7 @@ from weft.compiler.cuda.cudnn.operations import CudnnOperation
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, wrap
 from weft.primitives.base import Array
+from weft.primitives.conversions import wide_dtype
 from weft.primitives.convolution_windows import Geometry, reversed_along, spread, with_padding
 from weft.primitives.replacing import replaces
 from weft.runtime.cuda.cudnn.descriptors import Attribute, DescriptorContent, DescriptorKind, Of
@@ -82,7 +83,7 @@ class _Windows(NamedTuple):
         shapes = {"array": self.array, "weights": self.weights, "result": self.result}
         roles = _ROLES[kind]
         tensors = {role: _tensor(draft, dtype, shapes[role]) for role in roles}
-        compute = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+        compute = wide_dtype(dtype)
         spare = (0,) * (2 - len(self.strides))
         ones = (1,) * len(spare)
         mode = convolution_mode(compute, (*ones, *self.strides), (*spare, *self.pads), (*ones, *self.spacings))

@@ -13,7 +13,7 @@ from weft.compiler.cuda.numbered import NumberedCode
 from weft.compiler.cuda.quantized.codes import coding_of, number_at, words_from
 from weft.compiler.cuda.schedule import WIDEST_ACCESS
 from weft.dtypes import Dtype
-from weft.primitives.dequantization import wide_dtype
+from weft.primitives.conversions import wide_dtype
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 

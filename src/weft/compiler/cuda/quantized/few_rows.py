@@ -11,7 +11,7 @@ from weft.compiler.cuda.quantized.strips import NARROW, WIDE, QuantizedWarpStrip
 from weft.compiler.cuda.quantized.sums_of_integers import SumsOfIntegers
 from weft.compiler.cuda.quantized.sums_of_numbers import SumsOfNumbers
 from weft.compiler.cuda.threads import WARP
-from weft.primitives.dequantization import wide_dtype
+from weft.primitives.conversions import wide_dtype
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
 
