@@ -102,7 +102,7 @@ class Engine(ABC):
         true. Returns False if nothing was queued, also where steps cannot be queued like that."""
         return False
 
-    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
+    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None) -> int:
         """Do what `run` does, and write into ``times``, in seconds and nanoseconds, when each step began and ended, or
         have `recording.later` write it."""
         assert isinstance(steps, StepList)

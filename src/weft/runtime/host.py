@@ -120,7 +120,7 @@ class HostEngine(Engine):
             return True
         return native.run(table.address) == steps.count
 
-    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
+    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None) -> int:
         native = executor(self.functions)
         table.values[POOL] = native.pool
         run = native.run_apart if own_stack.is_small else native.run_timed

@@ -23,7 +23,7 @@ class Emitter:
         self._block = "entry"
         self._names = 0
 
-    def fresh(self, prefix: str = "v") -> str:
+    def fresh(self, prefix: str) -> str:
         """An unused name, without its sigil."""
         self._names += 1
         return f"{prefix}{self._names}"

@@ -50,8 +50,8 @@ class BlockCode(Integers):
         """The lower half of an ``i64``."""
         return self.e.assign(f"trunc i64 {number} to i32")
 
-    def chosen(self, condition: str, yes: str | int, no: str | int, type_: str = "i32") -> str:
-        return self.e.assign(f"select i1 {condition}, {type_} {yes}, {type_} {no}")
+    def chosen(self, condition: str, yes: str | int, no: str | int) -> str:
+        return self.e.assign(f"select i1 {condition}, i32 {yes}, i32 {no}")
 
     def at(self, pointer: str, index: str | int, type_: str = "i32") -> str:
         """``pointer`` moved by a number of elements, which is an ``i32``."""

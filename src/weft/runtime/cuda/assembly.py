@@ -30,7 +30,7 @@ class Assembler:
     def begin(self, code: CudaCode) -> None:
         """Start making machine code on a thread, unless it is on disk."""
         disk = process_cache()
-        if disk is None or isinstance(code.ptx, bytes) or code in self._begun or code in self._found:
+        if disk is None or code in self._begun or code in self._found:
             return
         found = disk.get(self._key(code))
         if found is not None:
@@ -47,8 +47,6 @@ class Assembler:
             return begun.result()
         if found is not None:
             return found
-        if isinstance(code.ptx, bytes):
-            return code.ptx
         disk = process_cache()
         if disk is None:
             return _text(code)  # the driver assembles it when it is loaded, and may have a cache of its own
@@ -69,5 +67,4 @@ class Assembler:
 
 
 def _text(code: CudaCode) -> bytes:
-    assert isinstance(code.ptx, str)
     return code.ptx.encode() + b"\0"

@@ -465,7 +465,7 @@ class CudaEngine(Engine):
         self._queue(run, [*actions, noting(table, table.values[DONE] + found.count)])
         del memory  # the driver has finished reading it
 
-    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None = None) -> int:
+    def run_timed(self, steps: Sealed, table: Table, times: array[int], stream: Stream | None) -> int:
         assert isinstance(steps, CudaSteps)
         values = table.values
         if values[DONE] == steps.count or table.stopped:

@@ -30,13 +30,6 @@ Addresses = Sequence[list[int]]
 """The addresses for each call of a library."""
 
 
-_WAITS = "griddepcontrol.wait"
-"""The text that PTX contains if a kernel waits in its own code for the kernels before it."""
-
-_BY_VALUE = ".param .align 8 .b8"
-"""The text that PTX contains if a parameter is not an address, but the numbers of a step themselves."""
-
-
 class Loaded(NamedTuple):
     """A function on a card, how many of its blocks the card holds at once, whether it waits in its own code for the
     kernels before it, and whether it gets the numbers of a step ``by_value``, not their address."""
@@ -50,8 +43,7 @@ class Loaded(NamedTuple):
     def of(cls, driver: Driver, code: CudaCode, machine_code: bytes, multiprocessors: int) -> Loaded:
         _, function = driver.load(machine_code, code.name, code.shared)
         resident = driver.resident_blocks(function, code.threads, code.shared)
-        waits, by_value = [isinstance(code.ptx, str) and text in code.ptx for text in (_WAITS, _BY_VALUE)]
-        return cls(function, max(resident, 1) * multiprocessors, waits, by_value)
+        return cls(function, max(resident, 1) * multiprocessors, code.waits, code.by_value)
 
 
 class OwnMemory:
@@ -88,14 +80,13 @@ class Slots:
 
 
 class CudaSteps(StepList):
-    """The steps of a plan on a card. The slots of the latest runs are in its memory, and
-    so are numbers that kernels do not get by value.
+    """The steps of a plan on a card. The slots of the latest runs are in its memory, and so are numbers that kernels do
+    not get by value.
+
     ``stand_ins`` are the steps for the CPU, by the index of the first of each sequence; ``calls`` are those of
     libraries, by index."""
 
-    def __init__(
-        self, engine: CudaEngine, driver: Driver, steps: Sequence[Step], layout: TableLayout | None = None
-    ) -> None:
+    def __init__(self, engine: CudaEngine, driver: Driver, steps: Sequence[Step], layout: TableLayout | None) -> None:
         super().__init__(steps)
         self._engine, self._driver = engine, driver
         inputs, end = (0, None) if layout is None else (layout.inputs, FIRST + layout.constant(0))

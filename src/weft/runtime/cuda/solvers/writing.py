@@ -82,7 +82,7 @@ class SolverWriter:
         """How many elements of scratch memory a function of cuSOLVER needs; ``after`` are its last arguments."""
         return self._solvers.size(self._named("cusolverDn", f"{name}_bufferSize"), arguments, after)
 
-    def work_size(self, name: str, described: CallArguments, addresses: int, count: int | None = None) -> int:
+    def work_size(self, name: str, described: CallArguments, addresses: int, count: int) -> int:
         """How many bytes of scratch memory a function of cuSOLVER needs when `wide` calls it."""
         return self._sizes(name, described, addresses, count)[0]
 
