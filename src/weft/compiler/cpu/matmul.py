@@ -313,7 +313,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
     at_once = rows_at_once.rows_at_once_of(dtype, rows, apart)
     busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
-    width = rows_at_once.strip_of(at_once, columns, product.matrices, busy)
+    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, busy)
     strides, behind = _stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)

@@ -221,7 +221,7 @@ class TileWriter(ProductStepWriter):
             with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ALONG)):
                 self.pack(self.a, Way.ALONG, source, self.a.packed, part.depth, present)
         else:
-            self.pack_as_said(self.a, source, self.a.packed, part.depth, present)
+            self.pack_if_needed(self.a, source, self.a.packed, part.depth, present)
         return self.panels(self.a, source, self.a.packed, part.depth)
 
     def lines_of_panel(self, operand: str, first: str, part: Terms, present: str) -> None:
@@ -234,7 +234,7 @@ class TileWriter(ProductStepWriter):
         """Pack panels of the right operand, from a column on, if the numbers of the step say so. A block has room for
         ``wide`` columns."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
-        self.pack_as_said(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
+        self.pack_if_needed(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
 
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
         """Panels of the right operand, from a column on: packed or in place."""
@@ -255,8 +255,8 @@ class TileWriter(ProductStepWriter):
         start = self.in_operand(side.name, operand, self.multiply(element, self.number(side.element)))
         return self.in_operand(side.name, start, self.multiply(term, self.number(side.term)))
 
-    def pack_as_said(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
-        """Pack panels, if the numbers of the step say so."""
+    def pack_if_needed(self, side: Side, source: str, packed: str, depth: str, present: str) -> None:
+        """Pack panels, unless the numbers of the step say that they are in place, or made by a feeder."""
         for way in (Way.ALONG, Way.ACROSS):
             with self.e.when(self.compare("eq", self.number(side.way), way)):
                 self.pack(side, way, source, packed, depth, present)

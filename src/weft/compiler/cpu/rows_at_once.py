@@ -70,7 +70,7 @@ class RowsAtOnce:
     @property
     def widest(self) -> int:
         """How many columns the widest strip has."""
-        return SUMS_BYTES // (self.rows * self.dtype.size * NARROWEST) * NARROWEST
+        return widest_of(self.rows, self.dtype)
 
 
 def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
@@ -80,9 +80,14 @@ def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
     return RowsAtOnce(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
 
 
-def strip_of(at_once: RowsAtOnce, columns: int, matrices: int, threads: int) -> int:
+def widest_of(rows: int, dtype: Dtype) -> int:
+    """How many columns the widest strip has, if sums of this dtype are made for this many rows."""
+    return SUMS_BYTES // (rows * dtype.size * NARROWEST) * NARROWEST
+
+
+def width_of(widest: int, columns: int, matrices: int, threads: int) -> int:
     """How many columns a strip has: as many as possible, so that each thread has a strip."""
-    pieces = max(-(-threads // max(matrices, 1)), -(-columns // at_once.widest))
+    pieces = max(-(-threads // max(matrices, 1)), -(-columns // widest))
     return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
 
 

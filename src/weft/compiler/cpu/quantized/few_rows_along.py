@@ -19,7 +19,7 @@ from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import COLUMNS, GROUP_SHIFT, GROUPS, INNER, PER_ROW, QuantizedStepWriter, Unit
-from weft.compiler.cpu.rows_at_once import FEWEST_ROWS, NARROWEST, SUMS_BYTES
+from weft.compiler.cpu.rows_at_once import FEWEST_ROWS, widest_of
 from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 
@@ -43,17 +43,11 @@ class QuantizedRowsAtOnce:
     @property
     def widest(self) -> int:
         """How many columns the widest strip has."""
-        return SUMS_BYTES // (self.rows * self.coding.dtype.size * NARROWEST) * NARROWEST
+        return widest_of(self.rows, self.coding.dtype)
 
 
 def rows_at_once_of(coding: VectorCoding, rows: int) -> QuantizedRowsAtOnce:
     return QuantizedRowsAtOnce(coding, rows, 8 if rows <= FEWEST_ROWS else 4)
-
-
-def width_of(at_once: QuantizedRowsAtOnce, columns: int, matrices: int, threads: int) -> int:
-    """How many columns a strip has: as many as possible, so that each thread has a strip."""
-    pieces = max(-(-threads // max(matrices, 1)), -(-columns // at_once.widest))
-    return max(1, -(-columns // (pieces * NARROWEST))) * NARROWEST
 
 
 @cache

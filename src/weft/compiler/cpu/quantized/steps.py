@@ -11,6 +11,7 @@ from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.compiler.cpu.quantized.digits import digits_of_processor, scratch_bytes
 from weft.compiler.cpu.quantized.digits import step as step_of_digits
+from weft.compiler.cpu.rows_at_once import width_of
 from weft.graph.node import Node
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep
@@ -87,7 +88,7 @@ def _tiled(coding: VectorCoding, transpose: bool, extents: tuple[int, int, int],
     if rows <= few_rows_along.MOST_ROWS:
         at_once = few_rows_along.rows_at_once_of(coding, rows)
         busy = min(thread_count(), matrices * inner * columns * _READING // _WORK_OF_READER)
-        wide = few_rows_along.width_of(at_once, columns, matrices, busy)
+        wide = width_of(at_once.widest, columns, matrices, busy)
         return _Tiled(few_rows_along.address(at_once), rows, wide)
     high, wide = tile_of(block_of(coding.dtype), extents, matrices, thread_count())
     return _Tiled(blocks.address(coding, transpose), high, max(wide // blocks.ALIGNED, 1) * blocks.ALIGNED)
