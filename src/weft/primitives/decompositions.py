@@ -346,10 +346,10 @@ class Defined(MatrixFunction):
 def _pseudoinverse_rule(t: Array, a: Array, x: Array) -> Tangent:
     """The derivative for matrices of constant rank. (G. Golub and V. Pereyra, The differentiation of pseudo-inverses
     and nonlinear least squares problems whose variables separate, 1973.)"""
-    adjoint, turned = adjoint_of(t), adjoint_of(x)
+    adjoint, adjoint_inverse = adjoint_of(t), adjoint_of(x)
     first = p.matmul(p.matmul(x, t), x)
-    second = p.matmul(p.matmul(x, turned), adjoint - p.matmul(p.matmul(adjoint, a), x))
-    third = p.matmul(adjoint - p.matmul(x, p.matmul(a, adjoint)), p.matmul(turned, x))
+    second = p.matmul(p.matmul(x, adjoint_inverse), adjoint - p.matmul(p.matmul(adjoint, a), x))
+    third = p.matmul(adjoint - p.matmul(x, p.matmul(a, adjoint)), p.matmul(adjoint_inverse, x))
     return second + third - first
 
 

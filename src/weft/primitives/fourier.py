@@ -125,9 +125,9 @@ class Fourier(Linear):
             return None
         order = list(range(node.ndim))
         order[axis], order[last] = last, axis
-        turned = _node(p.transpose, node.inputs[0], _permuted(node.inputs[0].shape, order), axes=tuple(order))
+        transposed = _node(p.transpose, node.inputs[0], _permuted(node.inputs[0].shape, order), axes=tuple(order))
         params = {**node.keywords, "axis": last}
-        result = _node(self, turned, _permuted(node.shape, order), node.dtype, **params)
+        result = _node(self, transposed, _permuted(node.shape, order), node.dtype, **params)
         return _node(p.transpose, self._lowered(result) or result, node.shape, axes=tuple(order))
 
 

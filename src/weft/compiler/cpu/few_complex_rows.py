@@ -55,7 +55,7 @@ class _ComplexRowsKernel(FewRowsKernel):
     def _terms_of_square(self) -> int:
         return self.strip.lanes
 
-    def _turned(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
+    def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         count = self.strip.lanes // self.parts
         L = Lanes(self.e, count)
         locations = [Location(self._further(line, term), "0", False) for line in lines]

@@ -297,9 +297,9 @@ class FewRowsKernel:
         """A transposed square of the matrix: for each term a vector of columns."""
         count = self.strip.lanes // self.parts
         chosen = pointers[vector * count : (vector + 1) * count]
-        return self._turned(chosen, term, mask)
+        return self._read_square(chosen, term, mask)
 
-    def _turned(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
+    def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
     def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:

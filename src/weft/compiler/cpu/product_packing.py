@@ -49,11 +49,11 @@ class _PanelPacking(Integers):
 
     def copy_square(self, lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
         if mask is None and self.dtype is self.block.dtype:
-            turned = read_square(self.L, self.dtype, [self.source(line, term) for line in lines])
+            vectors = read_square(self.L, self.dtype, [self.source(line, term) for line in lines])
         else:
-            turned = transposed(self.L, self.block.dtype, [self.read(line, term, mask).name for line in lines])
+            vectors = transposed(self.L, self.block.dtype, [self.read(line, term, mask).name for line in lines])
         target = self.target(panel, self.multiply(term, self.width))
-        for step, vector in enumerate(turned):
+        for step, vector in enumerate(vectors):
             self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
 
     def masks(self, present: str) -> dict[int, str | None]:

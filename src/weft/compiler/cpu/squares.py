@@ -65,7 +65,7 @@ class _Square:
         numbers = self.code.counting(self.L, str(start))
         return numbers < self.L.splat(Value(self.code.scalar, "%inside", dtypes.int64))
 
-    def turned(self, values: list[Value]) -> list[Value]:
+    def transposed(self, values: list[Value]) -> list[Value]:
         names = transposed(self.L, self.wide, [self.L.convert(value, self.wide).name for value in values])
         return [self.L.convert(Value(self.L, name, self.wide), self.dtype) for name in names]
 
@@ -82,7 +82,7 @@ def _read(size: int) -> EmittedFunction:
         mask = str(square.inside(start).name)
         for lane in square.starts:
             values = [read(L, square.dtype, row, start, mask) for row in rows[lane : lane + width]]
-            for number, column in enumerate(square.turned(values)):
+            for number, column in enumerate(square.transposed(values)):
                 write(L, column, "%tile", square.index(start + number, lane))
     return square.code.finished(names(size)[0], _PARAMETERS, "")
 
@@ -97,7 +97,7 @@ def _write(size: int) -> EmittedFunction:
         inside = square.inside(start)
         for lane in square.starts:
             values = [read(L, square.dtype, "%tile", square.index(start + number, lane)) for number in range(width)]
-            for number, value in enumerate(square.turned(values), lane):
+            for number, value in enumerate(square.transposed(values), lane):
                 mask = inside & L.splat(Value(code.scalar, there[number], dtypes.bool_))
                 write(L, value, rows[number], start, str(mask.name))
     return code.finished(names(size)[1], _PARAMETERS, "")

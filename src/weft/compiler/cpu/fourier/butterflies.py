@@ -41,8 +41,8 @@ def in_turn(L: Any, count: int, number: Callable[[int], Pair]) -> Iterator[tuple
     second = count // first
     columns = [butterfly(L, [number(j) for j in range(column, count, second)]) for column in range(second)]
     for row in range(first):
-        turned = [_turned(L, columns[column][row], row * column, count) for column in range(second)]
-        for k, result in enumerate(butterfly(L, turned)):
+        rotated = [_rotated(L, columns[column][row], row * column, count) for column in range(second)]
+        for k, result in enumerate(butterfly(L, rotated)):
             yield row + first * k, result
 
 
@@ -66,16 +66,16 @@ def times(L: Any, x: Pair, real: Any, imag: Any) -> Pair:
 
 def _four(x: Sequence[Pair]) -> list[Pair]:
     even, odd = added(x[0], x[2]), added(x[1], x[3])
-    minus, turned = subtracted(x[0], x[2]), subtracted(x[1], x[3])
+    minus, crossed = subtracted(x[0], x[2]), subtracted(x[1], x[3])
     return [
         added(even, odd),
-        (minus[0] + turned[1], minus[1] - turned[0]),
+        (minus[0] + crossed[1], minus[1] - crossed[0]),
         subtracted(even, odd),
-        (minus[0] - turned[1], minus[1] + turned[0]),
+        (minus[0] - crossed[1], minus[1] + crossed[0]),
     ]
 
 
-def _turned(L: Any, x: Pair, numerator: int, count: int) -> Pair:
+def _rotated(L: Any, x: Pair, numerator: int, count: int) -> Pair:
     """``x * exp(-2 pi i numerator / count)``."""
     eighths, rest = divmod(8 * (numerator % count), count)
     if rest:
@@ -101,11 +101,11 @@ def _odd(L: Any, x: Sequence[Pair]) -> list[Pair]:
         parts = [
             _weighted(L, x[0][part], [one[part] for one in sums], [cosine for cosine, _ in angles]) for part in (0, 1)
         ]
-        turned = [
+        crossed = [
             _weighted(L, None, [one[part] for one in differences], [sine for _, sine in angles]) for part in (0, 1)
         ]
-        result[k] = parts[0] + turned[1], parts[1] - turned[0]
-        result[count - k] = parts[0] - turned[1], parts[1] + turned[0]
+        result[k] = parts[0] + crossed[1], parts[1] - crossed[0]
+        result[count - k] = parts[0] - crossed[1], parts[1] + crossed[0]
     return result
 
 

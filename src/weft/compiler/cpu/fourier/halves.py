@@ -11,10 +11,10 @@ def real_of_half(L: Any, left: Pair, right: Pair, factor: Pair) -> Pair:
     """``x[k]`` of `ends.halves_to_real`, from ``z[k]``, ``z[h - k]`` and half of a root."""
     half = L.coerce(0.5, left[0].dtype)
     real, imaginary = left[0] + right[0], left[1] - right[1]
-    turned = left[1] + right[1], right[0] - left[0]
+    crossed = left[1] + right[1], right[0] - left[0]
     return (
-        L.fma(-turned[1], factor[1], L.fma(turned[0], factor[0], real * half)),
-        L.fma(turned[1], factor[0], L.fma(turned[0], factor[1], imaginary * half)),
+        L.fma(-crossed[1], factor[1], L.fma(crossed[0], factor[0], real * half)),
+        L.fma(crossed[1], factor[0], L.fma(crossed[0], factor[1], imaginary * half)),
     )
 
 

@@ -15,11 +15,11 @@ from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, PARAMETERS, PLANES,
 from weft.compiler.cpu.fourier.butterflies import Pair, butterfly, in_turn, times
 
 
-def lanes_pass(name: str, radix: int, source: ComplexAccess, sink: ComplexAccess, turned: bool, width: int) -> str:
+def lanes_pass(name: str, radix: int, source: ComplexAccess, sink: ComplexAccess, has_roots: bool, width: int) -> str:
     """A pass for at least as many ``q`` as there are lanes: neighbouring lanes have neighbouring ``q``.
 
     From planes to planes the inner loop goes over ``count`` of them, and its last turn may repeat some; else a call
-    does only the lanes that exist. Without ``turned`` there are no roots to multiply by.
+    does only the lanes that exist. Results are multiplied by roots of unity if there are any (``has_roots``).
     """
     w = StageWriter(width)
     w.prepare(source, sink)
@@ -30,7 +30,7 @@ def lanes_pass(name: str, radix: int, source: ComplexAccess, sink: ComplexAccess
     table = w.table()
     last = w.e.assign(f"sub i64 {count}, {width}")
     with w.e.loop("0", outer) as p:
-        roots = _roots_of_all(w, table, p, radix) if turned else []
+        roots = _roots_of_all(w, table, p, radix) if has_roots else []
         read, written = w.moved("%from", w.multiply(p, in_outer)), w.moved("%to", w.multiply(p, out_outer))
         with w.e.loop("0", inner) as j:
             read_here, written_here = w.moved(read, w.multiply(j, in_inner)), w.moved(written, w.multiply(j, out_inner))

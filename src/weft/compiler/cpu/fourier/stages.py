@@ -144,11 +144,11 @@ class Stages:
         self.add(function, source.access, PLANES, table, **numbers)
 
     def _lanes(self, radix: int, rest: int, done: int, source: End, sink: End) -> None:
-        turned = rest > 1
+        has_roots = rest > 1
         first, last = _without_swap(source.access), _without_swap(sink.access)
-        name = f"fourier_lanes_{radix}_{first.text}_{last.text}{'_turned' * turned}"
-        function = _function(name, self.width, passes.lanes_pass, radix, first, last, turned)
-        table = tables.shared(tables.lane_roots, radix, rest) if turned else None
+        name = f"fourier_lanes_{radix}_{first.text}_{last.text}{'_roots' * has_roots}"
+        function = _function(name, self.width, passes.lanes_pass, radix, first, last, has_roots)
+        table = tables.shared(tables.lane_roots, radix, rest) if has_roots else None
         numbers = {"outer": rest, "inner": 1, "count": done if self.single else done * self.width}
         if not self.single and (first.kind, last.kind) != ("planes", "planes"):
             numbers |= {"inner": done, "count": self.width, "in_inner": source.stride, "out_inner": sink.stride}

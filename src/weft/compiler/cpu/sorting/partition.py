@@ -135,10 +135,10 @@ def _pivot(code: Code, v: Vectors, form: WordForm) -> str:
 
 def _median(v: Vectors, samples: list[Value]) -> Value:
     """The median of five words, in each lane: of two pairs, the smallest and the largest word are dropped."""
-    a, b, c, d, e = (v.turned(sample) for sample in samples)
+    a, b, c, d, e = (v.comparable(sample) for sample in samples)
     (a, b), (c, d) = v.in_order(a, b), v.in_order(c, d)
     low, high = v.in_order(v.in_order(a, c)[1], v.in_order(b, d)[0])
-    return v.turned(v.in_order(low, v.in_order(high, e)[0])[1])
+    return v.comparable(v.in_order(low, v.in_order(high, e)[0])[1])
 
 
 def _leave_if_ascending(code: Code, v: Vectors, form: WordForm, samples: list[Value]) -> None:

@@ -73,7 +73,7 @@ def _tile(form: WordForm, count: int) -> EmittedFunction:
         rows = [row ^ flip for row in rows]
     for row, inside in enumerate(present, smaller):
         rows[row] = v.L.select(inside, rows[row], v.L.constant(-1, v.dtype))
-    rows = [v.turned(row) for row in rows]
+    rows = [v.comparable(row) for row in rows]
     for low, high in comparators(count):
         rows[low], rows[high] = v.in_order(rows[low], rows[high])
     group = 2
@@ -83,7 +83,7 @@ def _tile(form: WordForm, count: int) -> EmittedFunction:
             rows[row : row + 2] = _merge_lanes(v, rows[row], rows[row + 1], group)
         group *= 2
     for row, value in enumerate(rows):
-        word = v.turned(value)
+        word = v.comparable(value)
         v.store(word if form.is_double else word ^ flip, "%to", row * v.width, masks[row])
     return code.finished(f"tile_{count}", _parameters(form.size))
 
@@ -100,8 +100,8 @@ def _merge_rows(v: Vectors, rows: list[Value], group: int) -> None:
             for low in range(base, base + span // 2):
                 high = 2 * base + span - 1 - low
                 if high < len(rows):
-                    turned = v.shuffled(rows[high], rows[high], backwards)
-                    rows[low], rows[high] = v.in_order(rows[low], turned)
+                    backward = v.shuffled(rows[high], rows[high], backwards)
+                    rows[low], rows[high] = v.in_order(rows[low], backward)
         span //= 2
 
 

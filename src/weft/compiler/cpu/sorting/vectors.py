@@ -111,7 +111,7 @@ class Vectors:
         sign = "s" if left.dtype.is_signed else "u"
         return self.L.intrinsic(f"{sign}min", left, right), self.L.intrinsic(f"{sign}max", left, right)
 
-    def turned(self, value: Value) -> Value:
+    def comparable(self, value: Value) -> Value:
         """A form of words that `in_order` compares faster; applied again, the words. AVX2 compares 64 bits as signed
         numbers."""
         if self.bytes != 32 or self.dtype is not dtypes.uint64:
@@ -121,7 +121,7 @@ class Vectors:
 
 
 class NumberVectors(Vectors):
-    """Vectors of keys of float64, which are `turned` into the numbers, because instructions for these are faster.
+    """Vectors of keys of float64, which `comparable` makes numbers, because instructions for these are faster.
 
     Some keys change: that of NaN becomes that of infinity, and those of -0 and 0 may be exchanged. These elements are
     put in place afterwards.
@@ -130,7 +130,7 @@ class NumberVectors(Vectors):
     def __init__(self, code: Code) -> None:
         super().__init__(code, dtypes.float64.size)
 
-    def turned(self, value: Value) -> Value:
+    def comparable(self, value: Value) -> Value:
         if value.dtype.is_floating:
             raw = self.e.assign(f"bitcast {self.L.type_of(value.dtype)} {value.name} to {self.type}")
             return keys.ordered_number(self.L, self.value(raw), dtypes.float64)
