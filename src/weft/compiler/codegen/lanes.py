@@ -11,8 +11,6 @@ value, computed in float32 and rounded after each operation (`Lanes.round_to`). 
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, overload
@@ -20,6 +18,7 @@ from typing import Any, overload
 from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.literals import literal
 from weft.compiler.codegen.values import Complex, Number, RoundedValue, Value
 from weft.dtypes import Dtype
 
@@ -493,24 +492,3 @@ class Lanes:
         first = self.emitter.assign(f"insertelement {type_} poison, {element} {value.name}, i64 0")
         text = f"shufflevector {type_} {first}, {type_} poison, <{self.width} x i32> zeroinitializer"
         return Value(self, self.emitter.assign(text), value.dtype)
-
-
-def literal(value: Number, dtype: Dtype) -> str:
-    """The LLVM text of a constant."""
-    if dtype.is_bool:
-        return "true" if value else "false"
-    if dtype.is_floating:
-        rounded = float(value) if dtype is dtypes.float64 else _as_float32(float(value))
-        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
-    bits = 8 * dtype.size
-    wrapped = int(value) & ((1 << bits) - 1)
-    return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)
-
-
-def _as_float32(value: float) -> float:
-    if math.isnan(value) or math.isinf(value):
-        return value
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)

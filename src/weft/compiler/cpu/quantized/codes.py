@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from weft import dtypes
 from weft.compiler.codegen import host, quantized
-from weft.compiler.codegen.lanes import literal
+from weft.compiler.codegen.literals import literal
 from weft.compiler.codegen.quantized import Coding
 from weft.compiler.codegen.values import Value
 from weft.dtypes import Dtype
