@@ -19,11 +19,10 @@ from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
 from weft.ops.entrance import call_on
-from weft.primitives.base import Elementwise
+from weft.primitives.base import Array, Elementwise
 from weft.primitives.conversions import to_dtype
 from weft.runtime.devices import StreamOrDevice, current_stream
 
-Array = Any  # a handle; the concrete class lives above this layer
 Widen = Callable[[Dtype], Dtype]
 
 __all__ = [

@@ -17,11 +17,11 @@ from weft.graph.extents import AnyExtent, decide, value_of
 from weft.graph.node import Handle, Shape, leaf, wrap
 from weft.graph.shown import Extent
 from weft.graph.symbolic import SymbolicExtent
+from weft.primitives.base import Array
 from weft.runtime import interchange
 from weft.runtime.devices import Stream
 from weft.runtime.unread import Read, Unread
 
-Array = Any  # a handle; the concrete class lives above this layer
 NumPyArray = np.ndarray[Any, Any]
 
 __all__ = ["ArrayLike", "as_array", "fits", "from_numpy", "python_scalar", "scalar_dtype", "unread"]
