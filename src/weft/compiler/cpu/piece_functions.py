@@ -46,7 +46,7 @@ def pieces_in_order(kernel: Kernel, schedule: CpuSchedule, name: str) -> str:
             emitters.append(writer.e)
         places = [layout[key] for position in piece.computed for key in instruction_keys(position, kernel)]
         places += [offset for offset, same in zip(own, common[kind], strict=True) if same is None]
-        calls.append(_PieceCall(f"piece{kind}", places))
+        calls.append(_PieceCall(kind, places))
     main, step = _strips(kernel, schedule, layout, calls, name)
     return module([*emitters, main], [*functions, step])
 
@@ -84,10 +84,10 @@ def _common(kinds: Sequence[int], offsets: Sequence[Sequence[int]]) -> dict[int,
 
 
 class _PieceCall(NamedTuple):
-    """A call of a function. ``places`` are the positions, in the argument block, of the numbers that it reads, and then
-    the offsets of saved values that differ between calls of the function."""
+    """A call of a function, by its number. ``places`` are the positions, in the argument block, of the numbers that it
+    reads, and then the offsets of saved values that differ between calls of the function."""
 
-    function: str
+    function: int
     places: list[int]
 
 
@@ -104,6 +104,7 @@ def _strips(
     e, cut = code.e, schedule.cut
     assert cut is not None
     saved = e.slot(f"[{max(cut.size, 1)} x i8], align {ALIGNMENT}")
+    table = _CallTable(e, calls)
 
     def number(*key: object) -> str:
         return code.number(layout[key])
@@ -129,22 +130,49 @@ def _strips(
         with e.loop(first_lane, last_lane, width) as lane:
             stop = code.smaller(code.add(lane, width), last_lane)
             integers = ", ".join(f"i64 {value}" for value in (*indices, first_row, last_row, lane, stop))
-            for call in calls:
-                positions = _constant(e, call.places)
-                e.emit(
-                    f"call void @{call.function}(ptr %numbers, ptr {positions}, ptr %table, ptr {saved}, {integers})"
-                )
+            table.call_all(f"ptr %table, ptr {saved}, {integers}")
     if schedule.streamed:
         e.emit("fence seq_cst")  # streamed stores become visible before this thread reports that it is done
     return e, e.function(name, STEP)
 
 
-def _constant(e: Emitter, values: Sequence[int]) -> str:
+class _CallTable:
+    """The calls of all pieces as a loop over a constant table: the time that LLVM takes for calls that are written one
+    by one grows faster than their number. The table has numbers of functions, not addresses, because machine code has
+    no relocations in its data; the addresses are on the stack."""
+
+    def __init__(self, e: Emitter, calls: Sequence[_PieceCall]) -> None:
+        self.e = e
+        rows: list[int] = []
+        places: list[int] = []
+        for call in calls:
+            rows += call.function, len(places)
+            places += call.places
+        self.length = len(rows)
+        self.rows, self.places = _constant(e, "calls", rows), _constant(e, "places", places)
+        count = max(call.function for call in calls) + 1
+        self.functions = e.slot(f"[{count} x ptr]")
+        for function in range(count):
+            e.store("ptr", f"@piece{function}", self._at("ptr", self.functions, function))
+
+    def call_all(self, arguments: str) -> None:
+        """Call all pieces in order. ``arguments`` are those behind the places."""
+        e = self.e
+        with e.loop("0", str(self.length), 2) as row:
+            number = e.load("i64", self._at("i64", self.rows, row))
+            start = e.load("i64", self._at("i64", self.rows, e.assign(f"add i64 {row}, 1")))
+            function = e.load("ptr", self._at("ptr", self.functions, number))
+            e.emit(f"call void {function}(ptr %numbers, ptr {self._at('i64', self.places, start)}, {arguments})")
+
+    def _at(self, type_: str, pointer: str, index: str | int) -> str:
+        return self.e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+
+
+def _constant(e: Emitter, name: str, values: Sequence[int]) -> str:
     """A constant array of integers."""
-    numbers = ", ".join(f"i64 {value}" for value in values)
-    name = f"@places{len(e.declarations)}"
-    e.declarations[name] = f"{name} = internal unnamed_addr constant [{len(values)} x i64] [{numbers}]"
-    return name
+    numbers = ", ".join([f"i64 {value}" for value in values])
+    e.declarations[name] = f"@{name} = internal unnamed_addr constant [{len(values)} x i64] [{numbers}]"
+    return f"@{name}"
 
 
 def _width(kernel: Kernel) -> int:
