@@ -119,7 +119,8 @@ def _plain(value: Any) -> Any:
 def require_numbers(value: Any) -> None:
     if isinstance(value, (list, tuple)):
         for part in value:
-            require_numbers(part)
+            if type(part) is not int or abs(part) >= _LARGEST:  # most parts are numbers: no call for these
+                require_numbers(part)
     elif type(value) is not bool and not (type(value) is int and abs(value) < _LARGEST):
         raise NotCacheable
 
