@@ -306,6 +306,19 @@ def test_keys_of_dicts_are_told_apart_by_type() -> None:
         assert [compiled(d).item() for d in mixed] == [3, 3]
 
 
+@pytest.mark.parametrize("transform", [mx.compile, lambda f: mx.grad(lambda d, x: f(d, x).sum(), argnums=1)])
+def test_an_ordered_dict_keeps_its_order(transform: Any) -> None:
+    """It has an order of its own, beside that of the dict that it is."""
+    given = OrderedDict()
+    for key in (3.5, "a", 1, (1, 2)):
+        given[key] = 1
+    del given["a"], given[(1, 2)]
+    given.move_to_end(3.5)
+    for _ in range(3):
+        transform(lambda d, x: x * len(d))(given, mx.array([1.0]))
+        assert list(given.items()) == [(1, 1), (3.5, 1)]
+
+
 def test_kinds_of_dicts_are_told_apart() -> None:
     compiled = mx.compile(lambda d: d["a"] + (10 if isinstance(d, OrderedDict) else 0))
     for _ in range(2):

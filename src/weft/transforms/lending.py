@@ -86,10 +86,7 @@ class Lending:
         if type(old) is list or type(old) is dict:
             self._lent.append(_Lent(old, content, content.copy()))
             return content
-        if isinstance(old, dict):
-            self._undoing += [(dict.clear, old), (dict.update, old, dict(old))]
-        else:
-            self._undoing.append((operator.setitem, old, slice(None), list(old)))
+        self._undoing += tree.refilling_anew(old, dict(old) if isinstance(old, dict) else list(old))
         self._filling += tree.refilling(old, content)
         self._lent.append(_Lent(old, old, content))
         return old
