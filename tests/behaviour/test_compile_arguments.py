@@ -319,6 +319,18 @@ def test_an_ordered_dict_keeps_its_order(transform: Any) -> None:
         assert list(given.items()) == [(1, 1), (3.5, 1)]
 
 
+def test_keys_that_a_function_moves_in_an_ordered_dict() -> None:
+    def moving(d: Any, x: mx.array) -> mx.array:
+        d["new"] = x * 2
+        d.move_to_end("a")
+        return (x * d["b"]).sum()
+
+    given = OrderedDict(a=mx.array(1.0), b=mx.array(2.0))
+    for transform in (lambda f: mx.grad(f, argnums=1), lambda f: mx.vmap(f, in_axes=(None, 0))):
+        transform(moving)(given, mx.ones((1,)))
+        assert list(given) == ["b", "new", "a"]
+
+
 def test_kinds_of_dicts_are_told_apart() -> None:
     compiled = mx.compile(lambda d: d["a"] + (10 if isinstance(d, OrderedDict) else 0))
     for _ in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
@@ -215,6 +216,8 @@ def _items(container: Any) -> list[Any]:
 
 
 def _keyed(container: Any) -> list[tuple[Any, Any]]:
+    if isinstance(container, OrderedDict):  # dict.items would give the order in which the keys were added
+        return list(OrderedDict.items(container))
     return list(dict.items(container) if isinstance(container, dict) else enumerate(container))
 
 
