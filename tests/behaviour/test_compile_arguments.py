@@ -306,6 +306,31 @@ def test_keys_of_dicts_are_told_apart_by_type() -> None:
         assert [compiled(d).item() for d in mixed] == [3, 3]
 
 
+@pytest.mark.parametrize("transform", [mx.compile, lambda f: mx.grad(lambda d, x: f(d, x).sum(), argnums=1)])
+def test_an_ordered_dict_keeps_its_order(transform: Any) -> None:
+    """It has an order of its own, beside that of the dict that it is."""
+    given = OrderedDict()
+    for key in (3.5, "a", 1, (1, 2)):
+        given[key] = 1
+    del given["a"], given[(1, 2)]
+    given.move_to_end(3.5)
+    for _ in range(3):
+        transform(lambda d, x: x * len(d))(given, mx.array([1.0]))
+        assert list(given.items()) == [(1, 1), (3.5, 1)]
+
+
+def test_keys_that_a_function_moves_in_an_ordered_dict() -> None:
+    def moving(d: Any, x: mx.array) -> mx.array:
+        d["new"] = x * 2
+        d.move_to_end("a")
+        return (x * d["b"]).sum()
+
+    given = OrderedDict(a=mx.array(1.0), b=mx.array(2.0))
+    for transform in (lambda f: mx.grad(f, argnums=1), lambda f: mx.vmap(f, in_axes=(None, 0))):
+        transform(moving)(given, mx.ones((1,)))
+        assert list(given) == ["b", "new", "a"]
+
+
 def test_kinds_of_dicts_are_told_apart() -> None:
     compiled = mx.compile(lambda d: d["a"] + (10 if isinstance(d, OrderedDict) else 0))
     for _ in range(2):

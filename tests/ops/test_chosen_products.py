@@ -39,6 +39,20 @@ def test_values_are_those_of_copied_matrices(rng: np.random.Generator, kind: str
     assert mx.array_equal(product(x, w, mx.array(index)), expected).item()
 
 
+@pytest.mark.parametrize(("rows", "high"), [(0, 1), (64, 0), (0, 0)])
+@pytest.mark.parametrize("matrices", [1, 4])
+def test_no_rows_at_all(rows: int, high: int, matrices: int) -> None:
+    x, w, index = mx.zeros((rows, high, INNER)), mx.ones((matrices, INNER, COLUMNS)), mx.zeros((rows,), mx.int32)
+    value, slope = mx.value_and_grad(lambda w: product(x, w, index).sum())(w)
+    assert product(x, w, index).shape == (rows, high, COLUMNS)
+    assert value.item() == 0
+    assert mx.array_equal(slope, mx.zeros_like(w)).item()
+    words, scales, biases = mx.quantize(mx.ones((matrices, 32, 32)), group_size=32)
+    found = mx.gather_qmm(mx.zeros((rows, high, 32)), words, scales, biases, rhs_indices=index, group_size=32)
+    assert found.shape == (rows, high, 32)
+    mx.eval(found)
+
+
 @pytest.mark.parametrize("kind", INDICES)
 @pytest.mark.parametrize("rows", [6, 200])
 def test_derivatives_of_first_and_second_order(rng: np.random.Generator, kind: str, rows: int) -> None:

@@ -69,7 +69,7 @@ def blocks_of_rows(index: Array, matrices: int, x: Array) -> SortedRows | None:
     for each."""
     rows, high, _ = x.node.shape
     height = _height(rows, matrices, high)
-    if not height or 2 * rows < 3 * _count(rows, matrices, height):
+    if 0 in (rows, high, height) or 2 * rows < 3 * _count(rows, matrices, height):
         return None
     return _blocks_of(_inside(index, matrices), matrices, height)
 

@@ -115,7 +115,7 @@ class QuantizedMatmul(Primitive):
         together."""
         named = _named([wrap(x) for x in node.inputs], node.keywords["mode"] == "affine")
         matrices = named.words.node.shape[0]
-        if named.index is None or named.index.node.size < _SORTED * matrices:
+        if named.index is None or not named.x.node.size or named.index.node.size < _SORTED * matrices:
             return None
         order = sorted_rows(named.index, matrices)
         index = p.cast(order.matrix, dtype=dtypes.int64)

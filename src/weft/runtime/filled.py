@@ -6,7 +6,6 @@ value, and the function would take what they write for a constant.
 
 from __future__ import annotations
 
-import operator
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from weft.runtime.atomic import Action, do_all
 from weft.runtime.locks import fork_safe_lock, new_lock
+from weft.tree import refilling_anew
 
 T = TypeVar("T")
 
@@ -40,10 +40,8 @@ def restoring(containers: Sequence[Any]) -> list[Action]:
     """Actions that give lists and dicts the content that they have now."""
     actions: list[Action] = []
     for container in containers:
-        if isinstance(container, dict):
-            actions += [(dict.clear, container), (dict.update, container, dict(container))]
-        else:
-            actions.append((operator.setitem, container, slice(None), list(container)))
+        content = dict(container) if isinstance(container, dict) else list(container)
+        actions += refilling_anew(container, content)
     return actions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
@@ -86,10 +87,7 @@ class Lending:
         if type(old) is list or type(old) is dict:
             self._lent.append(_Lent(old, content, content.copy()))
             return content
-        if isinstance(old, dict):
-            self._undoing += [(dict.clear, old), (dict.update, old, dict(old))]
-        else:
-            self._undoing.append((operator.setitem, old, slice(None), list(old)))
+        self._undoing += tree.refilling_anew(old, dict(old) if isinstance(old, dict) else list(old))
         self._filling += tree.refilling(old, content)
         self._lent.append(_Lent(old, old, content))
         return old
@@ -218,6 +216,8 @@ def _items(container: Any) -> list[Any]:
 
 
 def _keyed(container: Any) -> list[tuple[Any, Any]]:
+    if isinstance(container, OrderedDict):  # dict.items would give the order in which the keys were added
+        return list(OrderedDict.items(container))
     return list(dict.items(container) if isinstance(container, dict) else enumerate(container))
 
 

@@ -17,6 +17,7 @@ from weft.tree.structure import Structure as Structure
 from weft.tree.structure import broadcast_prefix as broadcast_prefix
 from weft.tree.structure import build as build
 from weft.tree.structure import refilling as refilling
+from weft.tree.structure import refilling_anew as refilling_anew
 from weft.tree.walks import EndlessTree as EndlessTree
 from weft.tree.walks import Filling as Filling
 from weft.tree.walks import Unfinished as Unfinished

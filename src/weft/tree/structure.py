@@ -8,10 +8,20 @@ position, keys are looked up by name instead.
 from __future__ import annotations
 
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
-__all__ = ["CONTAINERS", "MISSING", "Container", "Structure", "broadcast_prefix", "build", "refilling"]
+__all__ = [
+    "CONTAINERS",
+    "MISSING",
+    "Container",
+    "Structure",
+    "broadcast_prefix",
+    "build",
+    "refilling",
+    "refilling_anew",
+]
 
 CONTAINERS: Final = (tuple, list, dict)
 """The types that are not leaves."""
@@ -341,9 +351,24 @@ def refilling(container: Any, content: Any) -> list[tuple[Any, ...]]:
     """Functions with arguments; calling them in order replaces the contents of a list or dict by those of another
     one."""
     if isinstance(container, dict):
-        clearing = [] if list(container) == list(content) else [(dict.clear, container)]
-        return [*clearing, (dict.update, container, content)]
+        return _updates(container, content) if list(container) == list(content) else refilling_anew(container, content)
     return [(operator.setitem, container, slice(None), content)]
+
+
+def refilling_anew(container: Any, content: Any) -> list[tuple[Any, ...]]:
+    """The same, whatever the container holds when they are called."""
+    if isinstance(container, dict):
+        clear = OrderedDict.clear if isinstance(container, OrderedDict) else dict.clear
+        return [(clear, container), *_updates(container, content)]
+    return refilling(container, content)
+
+
+def _updates(container: dict[Any, Any], content: dict[Any, Any]) -> list[tuple[Any, ...]]:
+    if isinstance(
+        container, OrderedDict
+    ):  # it has the order of its keys elsewhere, where functions of dict do not write
+        return [(OrderedDict.__setitem__, container, key, value) for key, value in content.items()]
+    return [(dict.update, container, content)]
 
 
 def _children_for(token: Container, node: Any) -> Sequence[Any] | None:
