@@ -98,6 +98,7 @@ INTERNAL = {
     "multiply_add": "Made of a convolution when it is planned.",
     "identity": "Renames an array inside transformations.",
     "marked_call": "A call of a custom function, which the tests of custom_function cover.",
+    "plus_zero": "Made in gradients of programs that read an array part by part; see test_padded_sums.py.",
     "random_bits": "Reached through mx.random, whose tests compare with the published generator.",
     "random_erf": "Reached through mx.random.truncated_normal, which is compared with MLX.",
     "random_erfinv": "Reached through mx.random.normal, which is compared with MLX.",

@@ -26,6 +26,7 @@ from weft.primitives.index import AxisTerm as AxisTerm
 from weft.primitives.indexing import *
 from weft.primitives.linalg import *
 from weft.primitives.long_scans import *
+from weft.primitives.padded_sums import *
 from weft.primitives.products import *
 from weft.primitives.quantized_formats import *
 from weft.primitives.quantized_products import *

@@ -152,6 +152,11 @@ class Primitive:
         """An update with the same value, which writes the parts of a result one by one into memory; or None."""
         return None
 
+    def padded(self, node: Node) -> tuple[Node, Shape] | None:
+        """An array and the index of its first element in ``node`` if this is that array with zeros around it. None
+        otherwise."""
+        return None
+
     def rotated(self, node: Node) -> tuple[Node, Shape] | None:
         """The array and the offset along each axis if ``node`` is a rotated copy of it, in which elements moved beyond
         the end of an axis come back at its beginning. None otherwise."""

@@ -9,7 +9,7 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, value_of
+from weft.graph.extents import agree, identical, value_of
 from weft.graph.node import Node, Shape, describe, wrap
 from weft.primitives.base import Array, Elementwise, Linear, Primitive, Tangent
 from weft.primitives.batching import batch_size, insert, move_axis, with_batch
@@ -119,6 +119,14 @@ class Pad(Indexed, Linear):
             return k.read(0, index)
         shifted = [k.shift(term, -start) for term, start in zip(index, low, strict=True)]
         return k.apply(p.select, inside, k.read(0, shifted, where=inside), value)
+
+    def padded(self, node: Node) -> tuple[Node, Shape] | None:
+        inputs, params = node.inputs, node.params
+        if not inputs:  # another thread has evaluated it
+            return None
+        x, value = inputs
+        is_zero = p.is_constant(value) and identical(value.params[0], 0)
+        return (x, params[0]) if is_zero else None
 
     def assigned(self, node: Node) -> Node | None:
         x, value = node.inputs

@@ -39,13 +39,51 @@ class Results:
         return [wrap(self._known.get((node, position)) or p.result_of(node, position)) for position in positions]
 
 
+class _Collected:
+    """The cotangents of nodes, added up as they are found. Those that are padded with zeros are added together, because
+    a loop over the parts of an array leaves one for each of them."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Node, Any] = {}
+        self._padded: dict[Node, list[p.Padded]] = {}
+        """What is to be added to the sums, in this order."""
+
+    def add(self, node: Node, cotangent: Array) -> None:
+        padded = p.padded(cotangent)
+        if padded is not None:
+            self._padded.setdefault(node, []).append(padded)
+        elif node in self._sums or node in self._padded:
+            self._sums[node] = plus(self.pop(node), cotangent)
+        else:
+            self._sums[node] = cotangent
+
+    def add_result(self, node: Node, position: int, cotangent: Array) -> None:
+        """Note the cotangent of one result of `Several`."""
+        if node not in self._sums:
+            self._sums[node] = [None] * p.result_count(node)
+        self._sums[node][position] = cotangent
+
+    def pop(self, node: Node) -> Any:
+        """The sum for a node, a list for `Several`, which is then forgotten."""
+        total = self._sums.pop(node, None)
+        if node not in self._padded:
+            return total
+        padded = self._padded.pop(node)
+        stream = saved_stream()
+        set_current_stream(padded[-1].array.node.stream)
+        try:
+            return p.plus_padded(total, padded)
+        finally:
+            set_current_stream(stream)
+
+
 def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: Sequence[Node]) -> list[Tangent]:
     """The cotangents of ``targets`` for given ``cotangents`` of ``outputs``. None stands for zero."""
     order, depending = _dependents([array.node for array in outputs], targets)
-    collected: dict[Node, Any] = {}
+    collected = _Collected()
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output.node in depending:
-            collected[output.node] = plus(collected.get(output.node), cotangent)
+            collected.add(output.node, cotangent)
     stream = saved_stream()
     found: dict[Node, Tangent] = {}
     ends = set(targets)
@@ -54,7 +92,7 @@ def pull_back(outputs: Sequence[Array], cotangents: Sequence[Tangent], targets: 
         for node in reversed(order):
             if node not in depending:
                 continue
-            cotangent = collected.pop(node, None)
+            cotangent = collected.pop(node)
             if node in ends:
                 found[node] = cotangent
             elif cotangent is not None:
@@ -79,16 +117,11 @@ def _dependents(outputs: Sequence[Node], inputs: Sequence[Node]) -> tuple[list[N
     return order, depending
 
 
-def _pull_through(
-    node: Node, cotangent: Any, depending: set[Node], collected: dict[Node, Any], results: Results
-) -> None:
+def _pull_through(node: Node, cotangent: Any, depending: set[Node], collected: _Collected, results: Results) -> None:
     """Add to ``collected`` what a node's cotangent contributes to the cotangents of its inputs."""
     primitive = node.primitive
     if primitive.is_result:
-        whole = node.inputs[0]
-        if whole not in collected:
-            collected[whole] = [None] * p.result_count(whole)
-        collected[whole][node.params[0]] = cotangent
+        collected.add_result(node.inputs[0], node.params[0], cotangent)
         return
     wanted = [source in depending for source in node.inputs]
     output = results.of(node) if primitive.several else wrap(node)
@@ -98,7 +131,7 @@ def _pull_through(
         found = primitive.vjp(cotangent, [wrap(x) for x in node.inputs], output, wanted, **node.keywords)
     for source, result in zip(node.inputs, found, strict=True):
         if result is not None and source in depending:
-            collected[source] = plus(collected.get(source), result)
+            collected.add(source, result)
 
 
 def _transposed(node: Node, cotangent: Any, wanted: Sequence[bool], output: Any) -> Sequence[Tangent]:
