@@ -12,6 +12,7 @@ from weft.compiler.program import Program
 from weft.compiler.run import Run, arrived, run_for_one, run_now
 from weft.compiler.segments import segments_of
 from weft.compiler.single import Ending, Reading, Shown, is_plain, reading_of, view_of_value
+from weft.compiler.small_graphs import KnownPlan, Numbering, graph_of, numbering_of
 from weft.compiler.templates import Templates
 from weft.dtypes import Dtype
 from weft.graph import tracing
@@ -37,9 +38,11 @@ COPYING_WORK = 1 << 16
 """With less work, in element steps, writing to new memory is quicker than finding out whether a shown array ends."""
 DONATED_BYTES = 1 << 14
 """Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory."""
+_DONE = ("done",)
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
+_known: BoundedCache[KnownPlan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
 _templates = Templates()
 _plan_lock = fork_safe_lock()
 
@@ -65,6 +68,7 @@ def forget_plans() -> None:
     """Forget all plans. Machine code and compiled functions stay."""
     with _plan_lock:
         _plans.clear()
+        _known.clear()
         _templates.forget()
 
 
@@ -147,11 +151,17 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
     caller = caller_stream()
+    key = _evaluate_known(pending, pending[0].stream or caller) if wait else None
+    if key is _DONE:
+        return
     with sections:
         work = _Work(pending)
+        numbering = None if key is None else work.numbering(pending)
     stream, *others = [stream or caller for stream in work.program.streams]
     if others.count(stream) == len(others):
-        work.submit(stream, LONG_WORK if wait else 0)
+        plan = work.submit(stream, LONG_WORK if wait else 0)
+        if numbering is not None:
+            _learn(key, KnownPlan(plan, numbering))
         return
     del work  # it refers to nodes
     with sections:
@@ -168,6 +178,46 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
             if view is not None:
                 sent[node, reader.engine] = view
         del nodes, sends  # they would keep memory from being reused
+
+
+def _evaluate_known(pending: Sequence[Node], stream: Stream) -> tuple[Any, ...] | None:
+    """Give nodes their values if they and what they depend on is a `SmallGraph` whose plan is known. Returns `_DONE` if
+    that was done, a key if the plan is to be remembered under it, else None."""
+    engine = stream.engine
+    with sections:
+        graph = graph_of(pending)
+    if graph is None:
+        return None
+    key = engine, engine.target.key, *graph.key
+    known = _known.get(key)
+    if known is None:
+        return key
+    plan, (inputs, constants, results) = known
+    if plan.work >= LONG_WORK or not is_idle(stream):
+        return None
+    if plan.donated >= DONATED_BYTES and graph.ends_one([inputs[number] for number, _ in plan.donations]):
+        return None
+    views = [graph.views[number] for number in inputs]
+    table = plan.table_for([graph.constants[number] for number in constants])
+    if plan.sole is None:
+        found = run_now(plan, table, views, stream)
+        assert found is not None
+    else:
+        found = [run_for_one(plan, table, views, stream)]
+    plan.spare_tables.append(table)
+    nodes = [graph.operations[number] for number in results]
+    with sections:
+        for node, view in zip(nodes, found):  # noqa: B905  # `strict` takes its time
+            if node.value is None:
+                node.value = view
+        tracing.release(nodes)
+    return _DONE
+
+
+def _learn(key: Any, known: KnownPlan) -> None:
+    refuse_reentry(_plan_lock)
+    with _plan_lock:
+        _known.add(key, known, len(known.plan.entries))
 
 
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
@@ -320,8 +370,13 @@ class _Work:
         if sent:
             self._inputs = [sent.get(node, node.value) for node in program.inputs]
 
-    def submit(self, stream: Stream, at_once: int) -> None:
-        """Evaluate on a stream.
+    def numbering(self, asked: Sequence[Node]) -> Numbering | None:
+        """How the program numbers what the `SmallGraph` of the nodes that were ``asked`` for has."""
+        graph = graph_of(asked)
+        return None if graph is None else numbering_of(graph, self.program, self._nodes)
+
+    def submit(self, stream: Stream, at_once: int) -> Plan:
+        """Evaluate on a stream, by the plan that is returned.
 
         This thread does the work if there is less than ``at_once``, if the stream is idle and, unless ``at_once`` is
         `LONG_WORK`, if all inputs have arrived.
@@ -332,6 +387,7 @@ class _Work:
             self._publish_later(Run(plan, views, program.constants), stream)
         elif plan.donated < DONATED_BYTES or not self._submit_donating(plan, stream):
             self._publish(self._run_now(plan, stream))
+        return plan
 
     def _run_now(self, plan: Plan, stream: Stream) -> list[View]:
         table = plan.table_for(self.program.constants)

@@ -39,6 +39,19 @@ def held(known: Mapping[Key, int], others: int) -> list[Key]:
     return found
 
 
+COUNT_IF_ONCE = _COUNTED + 1
+"""What `numbers_held` counts for an object in its list to which one other reference is known."""
+
+
+def numbers_held(objects: Sequence[object], expected: list[int], first: int = 0) -> Sequence[int]:
+    """The numbers of objects, from ``first`` on, to which something else refers: whose count is not as ``expected``,
+    which is `COUNT_IF_ONCE` and one more for each further reference that is known."""
+    counts = [*map(getrefcount, objects)]
+    if counts[first:] == expected[first:]:  # the usual case
+        return ()
+    return [number for number in range(first, len(counts)) if counts[number] != expected[number]]
+
+
 def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
     """Whether each object has no other references than the one in ``objects`` and as many more as its number in
     ``known``; always False if the self-test failed."""
@@ -142,11 +155,12 @@ _HOLDERS: dict[str, Callable[[Sequence[object]], object]] = {
 
 
 def _seen(holder: object, objects: Sequence[object], number: int) -> set[bool]:
-    """What the three functions say of an object to which ``holder`` and ``number`` known references refer."""
+    """What the functions say of an object to which ``holder`` and ``number`` known references refer."""
     lists = [[*objects] for _ in range(number)]
     by_others = not only_known(objects, [len(lists)])
     in_rows = rows_only_known([objects, [*objects]], [len(lists) + 1] * 2) == [False]
-    return {by_others, in_rows, bool(held(dict.fromkeys(objects, len(lists)), 1))}
+    by_number = bool(numbers_held(objects, [len(lists) - 1 + COUNT_IF_ONCE]))
+    return {by_others, in_rows, by_number, bool(held(dict.fromkeys(objects, len(lists)), 1))}
 
 
 def _found_fault() -> str | None:
