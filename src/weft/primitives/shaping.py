@@ -107,6 +107,7 @@ transpose: View = View(
     lambda ct, x, axes: transpose(ct, axes=inverse(axes)),
     _batch_transpose,
     axis_terms=lambda shape, axes: [AxisTerm(position) for position in inverse(axes)],
+    strides=lambda strides, axes: (tuple([strides[axis] for axis in axes]), 0),
     check=_check_transpose,
 )
 
@@ -211,10 +212,15 @@ sum_to = SumTo()
 
 
 def _infer_expand(x: Node, *, axes: Sequence[int]) -> tuple[Shape, Dtype]:
-    shape = list(x.shape)
+    return _with(x.shape, axes, 1), x.dtype
+
+
+def _with(extents: Shape, axes: Sequence[int], extent: int) -> Shape:
+    """Extents, or strides, and ``extent`` for each of the ``axes``, which are ascending."""
+    result = list(extents)
     for axis in axes:
-        shape.insert(axis, 1)
-    return tuple(shape), x.dtype
+        result.insert(axis, extent)
+    return tuple(result)
 
 
 def _check_expand(x: Node, *, axes: Sequence[int]) -> None:
@@ -234,6 +240,7 @@ expand: View = View(
     lambda ct, x, axes: squeeze(ct, axes=axes),
     _batch_expand,
     axis_terms=lambda source, axes: [AxisTerm(axis) for axis in range(len(source) + len(axes)) if axis not in axes],
+    strides=lambda strides, axes: (_with(strides, axes, 0), 0),
     check=_check_expand,
 )
 
