@@ -40,7 +40,7 @@ import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
 from tests.sampling import Cases, leave_checks, leave_variants
-from weft.compiler import evaluate
+from weft.compiler import plan
 
 sys.dont_write_bytecode = False
 TESTS = Path(__file__).parent / "tests"
@@ -155,7 +155,7 @@ def rng(seed: int) -> np.random.Generator:
 def donated_from_one_byte() -> Iterator[None]:
     """Donation for results of any size."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "DONATED_BYTES", 0)
+        patch.setattr(plan, "DONATED_BYTES", 0)
         yield
 
 

@@ -14,7 +14,7 @@ import weft.core as mx
 from tests.checks import assert_same_bits, run_python
 from tests.programs import Program, programs
 from tests.sampling import examples
-from weft.compiler import evaluate
+from weft.compiler import plan
 from weft.runtime import executor
 
 
@@ -22,7 +22,7 @@ from weft.runtime import executor
 def _donated_from_one_byte() -> Iterator[None]:
     """Donation for arrays of any size, because those of these programs are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "DONATED_BYTES", 0)
+        patch.setattr(plan, "DONATED_BYTES", 0)
         yield
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import weft.primitives as p
+from weft.compiler import known_graphs
 from weft.compiler.bounded import BoundedCache
+from weft.compiler.known_graphs import Key, Numbering, evaluate_known, learn, numbering_of, reading_of_graph
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
 from weft.compiler.run import Run, arrived, run_for_one, run_now
 from weft.compiler.segments import segments_of
 from weft.compiler.single import Ending, Reading, Shown, is_plain, reading_of, view_of_value
-from weft.compiler.small_graphs import KnownPlan, Numbering, graph_of, numbering_of
 from weft.compiler.templates import Templates
 from weft.dtypes import Dtype
 from weft.graph import tracing
@@ -36,13 +37,9 @@ LITTLE_WORK = 1 << 13
 """Operations with less work, in element steps, may have kernels of their own when several results are evaluated."""
 COPYING_WORK = 1 << 16
 """With less work, in element steps, writing to new memory is quicker than finding out whether a shown array ends."""
-DONATED_BYTES = 1 << 14
-"""Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory."""
-_DONE = ("done",)
 _NOTHING_SENT: Mapping[Node, View] = {}
 
 _plans: BoundedCache[Plan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
-_known: BoundedCache[KnownPlan] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
 _templates = Templates()
 _plan_lock = fork_safe_lock()
 
@@ -66,9 +63,9 @@ def plan_of(program: Program, outputs: Sequence[int], engine: Engine = host) -> 
 
 def forget_plans() -> None:
     """Forget all plans. Machine code and compiled functions stay."""
+    known_graphs.forget()
     with _plan_lock:
         _plans.clear()
-        _known.clear()
         _templates.forget()
 
 
@@ -151,17 +148,17 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
     caller = caller_stream()
-    key = _evaluate_known(pending, pending[0].stream or caller) if wait else None
-    if key is _DONE:
+    key = evaluate_known(pending, pending[0].stream or caller) if wait else False
+    if key is True:
         return
     with sections:
         work = _Work(pending)
-        numbering = None if key is None else work.numbering(pending)
+        numbering = work.numbering(pending, key) if key else None
     stream, *others = [stream or caller for stream in work.program.streams]
     if others.count(stream) == len(others):
         plan = work.submit(stream, LONG_WORK if wait else 0)
-        if numbering is not None:
-            _learn(key, KnownPlan(plan, numbering))
+        if key and numbering is not None:
+            learn(key, plan, numbering)
         return
     del work  # it refers to nodes
     with sections:
@@ -178,46 +175,6 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
             if view is not None:
                 sent[node, reader.engine] = view
         del nodes, sends  # they would keep memory from being reused
-
-
-def _evaluate_known(pending: Sequence[Node], stream: Stream) -> tuple[Any, ...] | None:
-    """Give nodes their values if they and what they depend on is a `SmallGraph` whose plan is known. Returns `_DONE` if
-    that was done, a key if the plan is to be remembered under it, else None."""
-    engine = stream.engine
-    with sections:
-        graph = graph_of(pending)
-    if graph is None:
-        return None
-    key = engine, engine.target.key, *graph.key
-    known = _known.get(key)
-    if known is None:
-        return key
-    plan, (inputs, constants, results) = known
-    if plan.work >= LONG_WORK or not is_idle(stream):
-        return None
-    if plan.donated >= DONATED_BYTES and graph.ends_one([inputs[number] for number, _ in plan.donations]):
-        return None
-    views = [graph.views[number] for number in inputs]
-    table = plan.table_for([graph.constants[number] for number in constants])
-    if plan.sole is None:
-        found = run_now(plan, table, views, stream)
-        assert found is not None
-    else:
-        found = [run_for_one(plan, table, views, stream)]
-    plan.spare_tables.append(table)
-    nodes = [graph.operations[number] for number in results]
-    with sections:
-        for node, view in zip(nodes, found):  # noqa: B905  # `strict` takes its time
-            if node.value is None:
-                node.value = view
-        tracing.release(nodes)
-    return _DONE
-
-
-def _learn(key: Any, known: KnownPlan) -> None:
-    refuse_reentry(_plan_lock)
-    with _plan_lock:
-        _known.add(key, known, len(known.plan.entries))
 
 
 def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
@@ -241,7 +198,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
         plan = _plan_of_single(node, reading, engine)
     if plan is None or plan.work >= most or not (most or arrived(views)):
         return False
-    if plan.donated >= DONATED_BYTES:
+    if plan.donates:
         done = _evaluate_donating(node, reading, plan, stream)
         if done or (done is None and plan.work >= COPYING_WORK):
             return bool(done)
@@ -370,10 +327,13 @@ class _Work:
         if sent:
             self._inputs = [sent.get(node, node.value) for node in program.inputs]
 
-    def numbering(self, asked: Sequence[Node]) -> Numbering | None:
-        """How the program numbers what the `SmallGraph` of the nodes that were ``asked`` for has."""
-        graph = graph_of(asked)
-        return None if graph is None else numbering_of(graph, self.program, self._nodes)
+    def numbering(self, asked: Sequence[Node], key: Key) -> Numbering | None:
+        """How the program numbers what the graph of the nodes that were ``asked`` for has; None if this has changed
+        since ``key`` was found, because another thread evaluated some of it."""
+        graph = reading_of_graph(asked)
+        if graph is None or graph.structure != key[-1]:
+            return None
+        return numbering_of(graph, self.program, self._nodes)
 
     def submit(self, stream: Stream, at_once: int) -> Plan:
         """Evaluate on a stream, by the plan that is returned.
@@ -385,7 +345,7 @@ class _Work:
         plan = plan_of(program, self._outputs, stream.engine)
         if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
             self._publish_later(Run(plan, views, program.constants), stream)
-        elif plan.donated < DONATED_BYTES or not self._submit_donating(plan, stream):
+        elif not plan.donates or not self._submit_donating(plan, stream):
             self._publish(self._run_now(plan, stream))
         return plan
 

@@ -25,6 +25,9 @@ DEVICE_WORK = -1
 """The work of a plan whose steps a device queues by itself. It is below every limit, because starting it takes no
 time."""
 
+DONATED_BYTES = 1 << 14
+"""Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory."""
+
 LITTLE_WORK = 1 << 15
 """Plans with less work, in element steps, are little: see `Plan`."""
 
@@ -103,6 +106,11 @@ class Plan(PlanParts[Sealed]):
         if output is not None and len(self.outputs) == len(self.blocks) == 1 and not output.from_input:
             self.sole = (*self.blocks[0], output.strides, output.offset)
         self.is_little = DEVICE_WORK < self.work < LITTLE_WORK
+
+    @property
+    def donates(self) -> bool:
+        """Whether it pays to find out which inputs end, in order to use their memory."""
+        return self.donated >= DONATED_BYTES
 
     def new_table(self, constants: Sequence[int]) -> Table:
         """A table for a run, without addresses."""

@@ -1,4 +1,4 @@
-"""Small graphs whose plan is known: they have the values, and keep the arrays, that a program would."""
+"""Graphs whose plan is known: they have the values, and keep the arrays, that a program would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
-from weft.compiler import evaluate
+from weft.compiler import evaluate, known_graphs
 from weft.runtime import counters
 
 Build = Callable[[mx.array, mx.array], list[mx.array]]
@@ -91,10 +91,10 @@ def test_a_held_array_gets_its_value_and_one_that_is_not_held_is_not_computed(si
 
     for _ in range(3):
         run(hold=False)
-    assert [len(known.plan.outputs) for known in evaluate._known._items.values()] == [1]
+    assert [len(plan.outputs) for plan, _ in known_graphs._known._items.values()] == [1]
     for _ in range(3):
         run(hold=True)
-    assert sorted(len(known.plan.outputs) for known in evaluate._known._items.values()) == [1, 2]
+    assert sorted(len(plan.outputs) for plan, _ in known_graphs._known._items.values()) == [1, 2]
 
 
 def test_a_graph_that_is_made_again_is_neither_planned_nor_learnt() -> None:
@@ -104,10 +104,10 @@ def test_a_graph_that_is_made_again_is_neither_planned_nor_learnt() -> None:
         mx.eval(mx.tanh(x * 2 + y), mx.tanh(y * 2 + x))
 
     run()
-    plans, known = counters.plans, len(evaluate._known)
+    plans, known = counters.plans, len(known_graphs._known)
     for _ in range(3):
         run()
-    assert (counters.plans, len(evaluate._known)) == (plans, known)
+    assert (counters.plans, len(known_graphs._known)) == (plans, known)
 
 
 def test_an_array_that_ends_gives_its_memory_to_the_result() -> None:

@@ -1,0 +1,261 @@
+"""Evaluation of graphs that were evaluated before on other values, without a `Program`.
+
+Code that runs again evaluates the same operations each time. The walk of this module finds their plan in less time than
+a program takes: it merges no equal operations and puts nothing in order, so several graphs that it tells apart may have
+one plan. How such a plan numbers the inputs of a graph is found once, when a program was made for it, and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from weft.compiler.bounded import BoundedCache
+from weft.compiler.plan import Plan
+from weft.compiler.program import Program
+from weft.compiler.run import Run, run_for_one, run_now
+from weft.dtypes import Dtype
+from weft.graph import tracing
+from weft.graph.node import Node, give_value
+from weft.primitives.base import Primitive
+from weft.runtime.atomic import consume, refuse_reentry, sections
+from weft.runtime.devices import LONG_WORK, Stream
+from weft.runtime.engine import Engine
+from weft.runtime.holders import COUNT_IF_ONCE, numbers_held, only_known
+from weft.runtime.locks import fork_safe_lock
+from weft.runtime.memory import View
+from weft.runtime.streams import is_idle
+
+MOST_OPERATIONS = 4096
+"""Larger graphs are hardly made again, and their keys take memory."""
+MOST_PLANS = 4096
+MOST_ENTRIES = 1 << 18
+"""The most operations of all graphs with known plans. A key takes some 100 bytes for each."""
+
+_readable: dict[Primitive, bool] = {}
+
+
+class GraphReading(NamedTuple):
+    """What is read of nodes without values, and of all that they depend on.
+
+    ``held`` are the count of the nodes that were asked for, and the numbers of other operations that are held: these
+    get values. ``structure`` is everything else that a plan depends on but its engine. ``operations`` are the nodes
+    without values, first those that were asked for; ``inputs`` those with values, which are the ``views``; ``counts``
+    how many references to each input are known, as in `numbers_held`; ``constants`` the bits of numbers.
+
+    ``numbers`` has the number of each operation, and that of each input, inverted; ``numbers_of_constants`` that of
+    each constant, by bits and dtype.
+    """
+
+    held: tuple[int, ...]
+    structure: tuple[Any, ...]
+    operations: list[Node]
+    inputs: list[Node]
+    views: list[View]
+    counts: list[int]
+    constants: list[int]
+    numbers: dict[Node, int]
+    numbers_of_constants: dict[tuple[int, Dtype], int]
+
+    def ended(self, plan: Plan, order: Sequence[int]) -> list[int]:
+        """Those inputs of a plan whose memory its outputs may take: only the graph refers to them, and nothing else to
+        their memory. ``order`` are the numbers of the plan's inputs here. The caller holds the lock of sections."""
+        if tracing.followed or tracing.is_tracing():
+            return []
+        found = []
+        for position, _ in plan.donations:
+            number = order[position]
+            if not numbers_held([self.inputs[number]], [self.counts[number] + 1]) and only_known(
+                [self.views[number], self.views[number].buffer], _TO_MEMORY
+            ):
+                found.append(position)
+        return found
+
+
+_TO_MEMORY = (2, 1)
+"""References to the value of an input, by its node and in ``views``; and to its buffer, by the value."""
+
+
+def reading_of_graph(asked: Sequence[Node]) -> GraphReading | None:
+    """The reading of nodes without values; None if a `Program` has to read them: if the graph is large, or has
+    operations of several results, or on several streams.
+
+    The caller holds the lock of sections.
+    """
+    operations = [*asked]
+    counts = [0] * len(operations)
+    """The known references to each operation but those that were asked for."""
+    read = _walk(operations, counts)
+    if read is None:
+        return None
+    structure, *rest = read
+    held = len(asked), *numbers_held(operations, counts, len(asked))
+    return GraphReading(held, structure, operations, *rest)
+
+
+_COUNT = COUNT_IF_ONCE + 1
+"""The known references to a node that is used once: it is also in ``numbers``."""
+
+
+def _walk(operations: list[Node], counts: list[int]) -> tuple[Any, ...] | None:
+    """Append what the operations depend on, and the references to it. Returns the structure and what follows
+    ``operations`` in a `GraphReading`."""
+    numbers = {node: number for number, node in enumerate(operations)}
+    inputs: list[Node] = []
+    views: list[View] = []
+    input_counts: list[int] = []
+    constants: list[int] = []
+    numbers_of_constants: dict[tuple[int, Dtype], int] = {}
+    key: list[Any] = []
+    stream = operations[0].stream
+    for node in operations:  # the list grows meanwhile
+        primitive = node.primitive
+        if primitive is None or node.stream is not stream or not (_readable.get(primitive) or _is_readable(primitive)):
+            return None
+        key += (primitive, node.params, node.shape, node.dtype)
+        for source in node.inputs:
+            number = numbers.get(source)
+            if number is not None:
+                if number < 0:
+                    input_counts[~number] += 1
+                else:
+                    counts[number] += 1
+                key.append(number)
+                continue
+            view = source.value
+            if view is not None:
+                numbers[source] = ~len(inputs)
+                inputs.append(source)
+                views.append(view)
+                input_counts.append(_COUNT)
+                key += (source.shape, source.dtype, view.strides)
+            elif source.primitive is not None and source.primitive.is_constant:
+                if type(source.params[0]) is not int:
+                    return None
+                key += (source.dtype, _number_of_constant(source, constants, numbers_of_constants))
+            else:
+                number = numbers[source] = len(operations)
+                if number >= MOST_OPERATIONS:
+                    return None
+                key.append(number)
+                operations.append(source)
+                counts.append(_COUNT)
+    return tuple(key), inputs, views, input_counts, constants, numbers, numbers_of_constants
+
+
+def _number_of_constant(node: Node, constants: list[int], numbers: dict[tuple[int, Dtype], int]) -> int:
+    """The number of a constant among all, to which it is added unless there is an equal one."""
+    (bits,) = node.params
+    number = numbers.setdefault((bits, node.dtype), len(constants))
+    if number == len(constants):
+        constants.append(bits)
+    return number
+
+
+def _is_readable(primitive: Primitive) -> bool:
+    """Whether nodes of a primitive are operations with one result, which do the same if their parameters are equal."""
+    other = primitive.is_constant or primitive.several or primitive.is_result or primitive.is_transparent
+    found = primitive.equal_is_same and not other
+    _readable[primitive] = found
+    return found
+
+
+class Numbering(NamedTuple):
+    """Which of a graph's numbers the inputs, the constants and the outputs of a program have."""
+
+    inputs: list[int]
+    constants: list[int]
+    outputs: list[int]
+
+
+def numbering_of(graph: GraphReading, program: Program, outputs: Sequence[Node]) -> Numbering:
+    """How a program of the same nodes, of which ``outputs`` get values, numbers them."""
+    constants = [0] * len(program.constants)
+    for entry in program.entries:
+        if entry[0] is not None and entry[0].is_constant:
+            _, number, dtype = entry
+            constants[number] = graph.numbers_of_constants[program.constants[number], dtype]
+    inputs = [~graph.numbers[node] for node in program.inputs]
+    return Numbering(inputs, constants, [graph.numbers[node] for node in outputs])
+
+
+_known: BoundedCache[tuple[Plan, Numbering]] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
+_lock = fork_safe_lock()
+
+Key = tuple[Engine, Any, tuple[int, ...], tuple[Any, ...]]
+"""The engine and the key of its target, what is held, the structure."""
+
+
+def learn(key: Key, plan: Plan, numbering: Numbering) -> None:
+    """Remember the plan of a graph under the key that `evaluate_known` returned."""
+    refuse_reentry(_lock)
+    with _lock:
+        _known.add(key, (plan, numbering), len(plan.entries))
+
+
+def forget() -> None:
+    """Forget which plans are known."""
+    with _lock:
+        _known.clear()
+
+
+def evaluate_known(asked: Sequence[Node], stream: Stream) -> Key | bool:
+    """Give nodes their values if the plan of their graph is known. Returns whether that was done, or a key if their
+    plan is to be learnt."""
+    engine = stream.engine
+    with sections:
+        graph = reading_of_graph(asked)
+    if graph is None:
+        return False
+    key = engine, engine.target.key, graph.held, graph.structure
+    known = _known.get(key)
+    if known is None:
+        return key
+    plan, numbering = known
+    if plan.work >= LONG_WORK or not is_idle(stream):
+        return False
+    constants = [graph.constants[number] for number in numbering.constants]
+    if not plan.donates or not _run_donating(graph, plan, numbering, constants, stream):
+        _run(graph, plan, numbering, constants, stream)
+    return True
+
+
+def _run(graph: GraphReading, plan: Plan, numbering: Numbering, constants: Sequence[int], stream: Stream) -> None:
+    inputs, _, outputs = numbering
+    views = [graph.views[number] for number in inputs]
+    table = plan.table_for(constants)
+    if plan.sole is None:
+        found = run_now(plan, table, views, stream)
+        assert found is not None
+    else:
+        found = [run_for_one(plan, table, views, stream)]
+    plan.spare_tables.append(table)
+    nodes = [graph.operations[number] for number in outputs]
+    with sections:
+        for node, view in zip(nodes, found):  # noqa: B905  # `strict` takes its time
+            if node.value is None:
+                node.value = view
+        tracing.release(nodes)
+
+
+def _run_donating(
+    graph: GraphReading, plan: Plan, numbering: Numbering, constants: Sequence[int], stream: Stream
+) -> bool:
+    """Run in the memory of inputs that end. Returns False if there are none.
+
+    The nodes get values before these are computed: another thread that evaluates the same nodes must wait for this
+    run, because it overwrites what they are made of.
+    """
+    inputs, _, outputs = numbering
+    nodes = [graph.operations[number] for number in outputs]
+    with sections:
+        if any(node.value is not None for node in nodes):  # evaluated meanwhile, so its inputs have been released
+            return False
+        ended = graph.ended(plan, inputs)
+        if not ended:
+            return False
+        run = Run(plan, [graph.views[number] for number in inputs], constants, ended, stream=stream)
+        consume(map(give_value, nodes, run.promised()))  # without a gap: what they are made of is overwritten
+        tracing.release(nodes)
+    run.wait()
+    return True
