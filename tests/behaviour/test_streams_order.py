@@ -180,7 +180,7 @@ def test_a_stream_that_is_gone_finishes_its_work_and_ends_its_thread() -> None:
         del stream
         gc.collect()
         assert not is_there(results[-1])
-        assert stream_threads() == 6  # one is that of the default stream
+        wait_until(lambda: stream_threads() == 6)  # one is that of the default stream
     assert [result.item() for result in results] == [value for k in range(5) for value in (k + 1, 2 * k + 2, 2 * k + 3)]
     del results
     gc.collect()
