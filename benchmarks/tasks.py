@@ -360,6 +360,7 @@ TASKS = (
     Task("vmap", f"vmap of an addition, {PAIRS} rows", "vmap_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
     Task("loop", f"the same in a Python loop, {PAIRS} rows", "loop_add", {"rows": PAIRS, "columns": PAIR_COLUMNS}),
     Task("step-64", "training step of an MLP, batch 64", "train", MLP, budget=FASTEST),
+    Task("eager-step-64", "the same, not compiled", "train", {**MLP, "compiled": False}, budget=(Limit(peer="mlx"),)),
     Task("step-1024", "training step of an MLP, batch 1024", "train", LARGE_MLP, budget=FASTEST),
     *[decoding(*sizes, kind) for sizes in ((4, 256, 4), (12, 768, 12)) for kind in ("float32", "bfloat16", "4 bits")],
     *attention("512", "4x8x512x64", 512, 512, (4, 8, 64)),

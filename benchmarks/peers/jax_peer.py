@@ -233,7 +233,7 @@ class JaxPeer:
         x, y = map(jnp.asarray, row_pairs(rows, columns))
         return lambda: waited_for([x[row] + y[:, row] for row in range(rows)])
 
-    def train(self, batch: int) -> Work:
+    def train(self, batch: int, compiled: bool = True) -> Work:
         def mean_loss(parameters: Any, images: Any, labels: Any) -> Any:
             x = images
             for weight, bias in parameters[:-1]:
@@ -241,7 +241,7 @@ class JaxPeer:
             weight, bias = parameters[-1]
             return jnp.mean(losses(x @ weight.T + bias, labels))
 
-        return training(mean_loss, initial_parameters(), 0.0, *training_data(batch))
+        return training(mean_loss, initial_parameters(), 0.0, *training_data(batch), compiled=compiled)
 
     def train_cnn(self, batch: int) -> Work:
         def mean_loss(parameters: Any, images: Any, labels: Any) -> Any:
@@ -329,8 +329,8 @@ def losses(scores: Any, labels: Any) -> Any:
     return jax.nn.logsumexp(scores, axis=-1) - chosen
 
 
-def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) -> Work:
-    """Steps of AdamW; the memory of the state is donated to the next state."""
+def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any, compiled: bool = True) -> Work:
+    """Steps of AdamW. If they are compiled, the memory of the state is donated to the next state."""
     arrays = [jnp.asarray(array) for array in batch]
     parameters = jax.tree.map(jnp.asarray, parameters)
     zeros = jax.tree.map(jnp.zeros_like, parameters)
@@ -354,11 +354,11 @@ def training(mean_loss: Any, parameters: Any, weight_decay: float, *batch: Any) 
         )
         return loss, (parameters, first, second, count)
 
-    compiled = jax.jit(step, donate_argnums=0)
+    run = jax.jit(step, donate_argnums=0) if compiled else step
 
     def work() -> Any:
         nonlocal state
-        loss, state = waited_for(compiled(state, *arrays))
+        loss, state = waited_for(run(state, *arrays))
         return loss
 
     return work

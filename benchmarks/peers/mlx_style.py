@@ -354,7 +354,7 @@ class MlxStylePeer:
 
         return work
 
-    def train(self, batch: int) -> Work:
+    def train(self, batch: int, compiled: bool = True) -> Work:
         mx = self.mx
         nn = import_module(f"{self.package}.nn")
         optimizers = import_module(f"{self.package}.optimizers")
@@ -370,7 +370,7 @@ class MlxStylePeer:
         def mean_loss(images: Any, labels: Any) -> Any:
             return nn.losses.cross_entropy(model(images), labels, reduction="mean")
 
-        return self._training(model, optimizer, mean_loss, *training_data(batch))
+        return self._training(model, optimizer, mean_loss, *training_data(batch), compiled=compiled)
 
     def train_cnn(self, batch: int) -> Work:
         mx = self.mx
@@ -467,7 +467,7 @@ class MlxStylePeer:
     def _norm(self, norm: Any, x: Any) -> Any:
         return self._normalize(x, norm["weight"], norm["bias"])
 
-    def _training(self, model: Any, optimizer: Any, mean_loss: Any, *batch: Any) -> Work:
+    def _training(self, model: Any, optimizer: Any, mean_loss: Any, *batch: Any, compiled: bool = True) -> Work:
         mx = self.mx
         arrays = [mx.array(array) for array in batch]
         optimizer.init(model.trainable_parameters())
@@ -480,10 +480,10 @@ class MlxStylePeer:
             optimizer.update(model, gradients)
             return loss
 
-        compiled = mx.compile(step, inputs=state, outputs=state)
+        run = mx.compile(step, inputs=state, outputs=state) if compiled else step
 
         def work() -> Any:
-            loss = compiled(*arrays)
+            loss = run(*arrays)
             self._run(loss, state)
             return loss
 

@@ -243,7 +243,7 @@ class TorchPeer:
         x, y = map(given, row_pairs(rows, columns))
         return lambda: [x[row] + y[:, row] for row in range(rows)]
 
-    def train(self, batch: int) -> Work:
+    def train(self, batch: int, compiled: bool = True) -> Work:
         images, labels = map(given, training_data(batch))
         labels = labels.long()
         layers: list[torch.nn.Module] = []
@@ -253,7 +253,7 @@ class TorchPeer:
             layers += [linear, torch.nn.ReLU()]
         model = torch.nn.Sequential(*layers[:-1])
         optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, ADAM_BETAS, ADAM_EPSILON, fused=True)
-        return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images, labels)
+        return training(optimizer, lambda x, y: F.cross_entropy(model(x), y), images, labels, compiled=compiled)
 
     def train_cnn(self, batch: int) -> Work:
         images, labels = map(given, cnn_data(batch))
@@ -354,13 +354,13 @@ def turn_pairs(x: Any) -> Any:
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], -1)
 
 
-def training(optimizer: Any, mean_loss: Any, *batch: Any) -> Work:
-    """Steps of an optimizer; forward and backward pass are compiled, the optimizer is PyTorch's fused kernel."""
-    compiled = torch.compile(mean_loss, dynamic=False)
+def training(optimizer: Any, mean_loss: Any, *batch: Any, compiled: bool = True) -> Work:
+    """Steps of an optimizer, which is PyTorch's fused kernel; forward and backward pass are ``compiled`` or not."""
+    forward = torch.compile(mean_loss, dynamic=False) if compiled else mean_loss
 
     def work() -> Any:
         optimizer.zero_grad()
-        loss = compiled(*batch)
+        loss = forward(*batch)
         loss.backward()
         optimizer.step()
         return loss.detach()
