@@ -121,9 +121,15 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
     if values.dtype.kind == "c" and dtype.is_floating:
         values = values.real
     if values.dtype != dtype.numpy:
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = np.asarray(values, dtype=dtype.numpy)
+        values = _converted(values, dtype)
     return wrap(leaf(interchange.from_numpy(values), values.shape, dtype))
+
+
+def _converted(values: NumPyArray, dtype: Dtype) -> NumPyArray:
+    if dtype.is_integer and values.dtype.kind in "biu":  # wraps around without a warning
+        return np.asarray(values, dtype=dtype.numpy)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values, dtype=dtype.numpy)
 
 
 def unread(shape: Shape, strides: Shape, dtype: Dtype, read: Read, stream: Stream) -> Array:
