@@ -87,6 +87,13 @@ class Placeholder(Node):
         self.trace = trace
 
 
+class BareNode(Node):
+    """A node whose maker sets the attributes, which takes two thirds of the time of calling `Node`."""
+
+    __slots__ = ()
+    __init__ = object.__init__  # which runs no Python code
+
+
 class Handle:
     """A user's name for a node. The only concrete class is the user's ``array``. It registers itself here, so that
     lower layers can make handles without importing it."""
@@ -114,9 +121,21 @@ def wrap(node: Node) -> Any:
     return handle
 
 
+def new_node(
+    primitive: Any, inputs: tuple[Node, ...], params: tuple[Any, ...], shape: Shape, dtype: Dtype, stream: Stream | None
+) -> Node:
+    """What calling `Node` gives, in less time: for the operations that eager programs make one by one."""
+    node = BareNode()
+    node.primitive, node.inputs, node.params = primitive, inputs, params
+    node.shape, node.dtype, node.stream = shape, dtype, stream
+    node.serial = next_serial()
+    node.value = None
+    return node
+
+
 def leaf(value: View, shape: Shape, dtype: Dtype) -> Node:
     """A node that has a value from the beginning."""
-    node = _new(Node)  # not by `Node.__init__`, for speed: each result of each compiled call is made here
+    node = BareNode()
     node.primitive, node.inputs, node.params, node.stream = None, (), (), None
     node.shape, node.dtype, node.value = shape, dtype, value
     node.serial = next_serial()

@@ -14,11 +14,12 @@ from weft.dtypes import Dtype, as_dtype
 from weft.errors import ArgumentTypeError, AxisError, TraceError
 from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
 from weft.graph.location import user_location
-from weft.graph.node import Handle, Node, Shape, wrap
+from weft.graph.node import Handle, Node, Shape, new_node, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
 from weft.ops.entrance import call_on
+from weft.ops.replays import replayed
 from weft.primitives.base import Array, Elementwise
 from weft.primitives.conversions import to_dtype
 from weft.runtime.devices import StreamOrDevice, current_stream
@@ -45,7 +46,6 @@ __all__ = [
     "entries_of",
     "extent_constant",
     "fresh",
-    "general_binary",
     "inexact",
     "integer_of",
     "promoted",
@@ -119,7 +119,7 @@ def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen |
     node = x.node
     dtype = node.dtype
     if dtype.is_floating and primitive.result is None:
-        return wrap(Node(primitive, (node,), (), node.shape, dtype, current_stream()))
+        return wrap(new_node(primitive, (node,), (), node.shape, dtype, current_stream()))
     if widen is not None:
         wide = widen(dtype)
         if wide is not dtype:
@@ -130,8 +130,7 @@ def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen |
 def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """An elementwise primitive of two arrays or numbers, promoted and broadcast.
 
-    Two arrays of one floating dtype and one shape, or such an array and a number, take a short path: every primitive
-    that is passed here accepts them unchanged.
+    Two arrays of one dtype and one shape, or an array and a number that does not change its dtype, take a short path.
     """
     if stream is not None:
         return call_on(stream, binary, primitive, a, b, None, widen)
@@ -141,33 +140,38 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
             dtype, shape = x.dtype, x.shape
             if isinstance(b, Handle):
                 y = b.node
-                short = y.dtype is dtype and y.shape == shape and dtype.is_floating
+                short = y.dtype is dtype and y.shape == shape
             else:
                 kind = type(b)
-                short = (kind is float or kind is int) and dtype.is_floating
+                short = (kind is float or kind is int) and (dtype.is_floating or _is_integer_of(dtype, b))
                 if short:
                     y = _new_constant(b, dtype)
         elif isinstance(b, Handle):
             y = b.node
             dtype, shape = y.dtype, y.shape
             kind = type(a)
-            short = (kind is float or kind is int) and dtype.is_floating
+            short = (kind is float or kind is int) and (dtype.is_floating or _is_integer_of(dtype, a))
             if short:
                 x = _new_constant(a, dtype)
         else:
             short = False
     except (OverflowError, AmbiguousExtentError):
         short = False  # a number outside the dtype, or symbolic extents: the general path decides
-    if not short:
-        return general_binary(primitive, a, b, None, widen)
-    result: Any = primitive.result
-    return wrap(Node(primitive, (x, y), (), shape, dtype if result is None else result, current_stream()))
+    if not short or dtype not in primitive.accepted or not (widen is None or widen(dtype) is dtype):
+        return _general_binary(primitive, a, b, widen)
+    result = primitive.result
+    if result is not None:
+        dtype = result if type(result) is Dtype else primitive.value_dtype(dtype)
+    return wrap(new_node(primitive, (x, y), (), shape, dtype, current_stream()))
 
 
-def general_binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
-    """`binary` without the short path: for any dtypes and shapes, and for primitives that refuse floating dtypes."""
-    if stream is not None:
-        return call_on(stream, general_binary, primitive, a, b, None, widen)
+def _is_integer_of(dtype: Dtype, number: float) -> bool:
+    return type(number) is int and dtype.is_integer and dtype.lowest <= number <= dtype.highest
+
+
+@replayed
+def _general_binary(primitive: Elementwise, a: Any, b: Any, widen: Widen | None) -> Array:
+    """`binary` without the short path."""
     if isinstance(a, Handle) and isinstance(b, Handle) and a.node.dtype is b.node.dtype and widen is None:
         x, y = a, b
     else:

@@ -16,7 +16,7 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, derived, identical, named
-from weft.graph.node import Handle, Node, Shape, describe, wrap
+from weft.graph.node import Handle, Node, Shape, describe, new_node, wrap
 from weft.graph.symbolic import SymbolicExtent
 from weft.primitives.index import ZERO, AxisTerm, Terms, strides_through_view, through_view
 from weft.primitives.routine import Routine
@@ -83,14 +83,14 @@ class Primitive:
         if self.routine is not None:
             return wrap(self.node(nodes, params, shape, dtype, current_stream()))
         values = tuple([params[name] for name in self.parameters])
-        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
+        return wrap(new_node(self, nodes, values, shape, dtype, current_stream()))
 
     def node(
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
         """A node of this operation. Raises if the device of the stream has no step for its routine."""
         self.require_step(inputs, stream)
-        return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
+        return new_node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
 
     def require_step(self, inputs: tuple[Node, ...], stream: Stream | None) -> None:
         """Raise if the device of the stream has no step for the routine of this operation."""
@@ -198,7 +198,7 @@ class Constant(Primitive):
     def make(self, value: complex | SymbolicExtent, dtype: Dtype) -> Node:
         """The node of ``value`` rounded to ``dtype``."""
         bits = derived(bits_of, value, dtype) if type(value) is SymbolicExtent else bits_of(value, dtype)
-        return Node(self, (), (bits,), (), dtype, None)
+        return new_node(self, (), (bits,), (), dtype, None)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         raise TypeError("a constant is made by Constant.make")
@@ -300,7 +300,7 @@ class Elementwise(Primitive):
         self.name = name
         self.lanes = lanes
         self.partials = tuple(partials)
-        self.accepts = accepts
+        self.accepted = frozenset(filter(accepts, dtypes.ALL_DTYPES))
         self.result = result
         self.holomorphic = holomorphic
         self.cheap = cheap
@@ -311,7 +311,7 @@ class Elementwise(Primitive):
         nodes = self.nodes_of(operands)
         shape, dtype = self.infer(*nodes, **params)
         values = tuple([params[name] for name in self.parameters]) if params else ()
-        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
+        return wrap(new_node(self, nodes, values, shape, dtype, current_stream()))
 
     def nodes_of(self, operands: Sequence[Any]) -> tuple[Node, ...]:
         """The nodes of handles; Python numbers become constants of the first handle's dtype."""
@@ -332,7 +332,7 @@ class Elementwise(Primitive):
                 raise TypeError(f"{self.name}: dtypes differ: {', '.join(describe(n.shape, n.dtype) for n in inputs)}")
             if node.shape is not shape and not identical(node.shape, shape):
                 shape = common_shape(self.name, inputs)
-        if not self.accepts(dtype):
+        if dtype not in self.accepted:
             raise ArgumentTypeError(f"[{self.name}] does not support {dtype.name}.")
         result = self.result
         if result is None:
