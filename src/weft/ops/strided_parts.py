@@ -61,8 +61,10 @@ def strided_part(shape: Shape, index: Any) -> StridedPart | None:
     or selects the whole array, and if the part depends on symbolic extents."""
     items = index if type(index) is tuple else (index,)
     rank = len(shape)
+    if items and (items[0] is Ellipsis or (len(items) > 1 and EllipsisType in map(type, items))):
+        items = _without_ellipsis(items, rank)
     if len(items) > rank:
-        return _part_around_ellipsis(shape, items)
+        return None
     starts, sizes, steps, single = [0] * rank, list(shape), [1] * rank, []
     is_sliced = False
     for axis, item in enumerate(items):
@@ -82,20 +84,16 @@ def strided_part(shape: Shape, index: Any) -> StridedPart | None:
             single.append(axis)
             starts[axis], sizes[axis] = item if item >= 0 else item + extent, 1
         else:
-            return _part_around_ellipsis(shape, items)
+            return None
     if not is_sliced and not single:
         return None
     return StridedPart(tuple(starts), tuple(sizes), tuple(steps), tuple(single), is_sliced)
 
 
-def _part_around_ellipsis(shape: Shape, items: tuple[Any, ...]) -> StridedPart | None:
-    """`strided_part` for an index that has an ellipsis, if it has nothing else that is no int or slice."""
-    kinds = [*map(type, items)]
-    if kinds.count(EllipsisType) != 1:
-        return None
-    position = kinds.index(EllipsisType)
-    skipped = (_EVERYTHING,) * (len(shape) - len(items) + 1)
-    return strided_part(shape, items[:position] + skipped + items[position + 1 :])
+def _without_ellipsis(items: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+    """An index with full slices in place of its first ellipsis."""
+    position = 0 if items[0] is Ellipsis else [*map(type, items)].index(EllipsisType)
+    return items[:position] + (_EVERYTHING,) * (rank - len(items) + 1) + items[position + 1 :]
 
 
 def _range_of(part: slice, extent: Any) -> range | None:

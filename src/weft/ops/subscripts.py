@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,13 @@ def getitem(x: Array, index: Any) -> Array:
             return p.wrap(new_node(p.pick, (node,), ((0,), (position,)), node.shape[1:], node.dtype, current_stream()))
     if type(index) is Handle.concrete and index.node.dtype.is_integer:
         return _selected(x, index)
-    found = _entry_or_column(node, index) if type(index) is tuple else None
-    if found is not None:
-        return found
+    items = (None,) if index is None else index
+    if type(items) is tuple:
+        found = None if items and items[0] is Ellipsis else _entry_or_column(node, items)
+        if found is None and NoneType in map(type, items):
+            found = _with_new_axes(node, items)
+        if found is not None:
+            return found
     part = strided_part(node.shape, index)
     if part is not None:
         return part.read(node)
@@ -95,6 +100,31 @@ def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
     rest += shape[len(items) :]
     params = (tuple(axes), tuple(positions))
     return p.wrap(new_node(p.pick, (node,), params, tuple(rest), node.dtype, current_stream()))
+
+
+def _with_new_axes(node: Node, items: tuple[Any, ...]) -> Array | None:
+    """The result for an index of None and full slices, possibly with an ellipsis; None for other indices."""
+    slices, ellipses, new = 0, 0, 0
+    for item in items:
+        if item is None:
+            new += 1
+        elif item is Ellipsis:
+            ellipses += 1
+        elif type(item) is slice and item == _EVERYTHING:
+            slices += 1
+        else:
+            return None
+    rest = len(node.shape) - slices
+    if not new or rest < 0 or ellipses > 1:
+        return None
+    shape = list(node.shape)
+    axes, axis = [], 0
+    for item in items:
+        if item is None:
+            axes.append(axis)
+            shape.insert(axis, 1)
+        axis += rest if item is Ellipsis else 1
+    return p.wrap(new_node(p.expand, (node,), (tuple(axes),), tuple(shape), node.dtype, current_stream()))
 
 
 def setitem(x: Array, index: Any, value: Any) -> Array:
