@@ -70,6 +70,8 @@ class Node:
     @property
     def keywords(self) -> dict[str, Any]:
         """The primitive's parameters by name."""
+        if not self.params:
+            return {}
         return dict(zip(self.primitive.parameters, self.params, strict=True))
 
     def __repr__(self) -> str:
