@@ -12,9 +12,9 @@ from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
 from weft.errors import ArgumentTypeError, AxisError, TraceError
-from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
+from weft.graph.extents import AnyExtent, identical, joint_extent, values_of
 from weft.graph.location import user_location
-from weft.graph.node import Handle, Node, Shape, new_node, wrap
+from weft.graph.node import Handle, Shape, new_node, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
@@ -280,19 +280,21 @@ def broadcast(x: Array, shape: Shape) -> Array:
     stream = current_stream()
     if missing:
         new_axes = tuple(range(missing))
-        node = Node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, stream)
+        node = new_node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, stream)
     if not missing or not identical(node.shape, shape):
-        node = Node(p.broadcast, (node,), (shape,), shape, node.dtype, stream)
+        node = new_node(p.broadcast, (node,), (shape,), shape, node.dtype, stream)
     return wrap(node)
 
 
 def broadcast_anew(x: Array, shape: Shape) -> Array:
     """`broadcast` that always makes a node, for results. The nodes that a function makes must not depend on extents:
     otherwise its gradient would be summed in another order for other extents."""
-    missing = len(shape) - x.node.ndim
+    node, stream = x.node, current_stream()
+    missing = len(shape) - len(node.shape)
     if missing:
-        x = p.expand(x, axes=tuple(range(missing)))
-    return p.broadcast(x, shape=shape)
+        expanded = (*[1] * missing, *node.shape)
+        node = new_node(p.expand, (node,), (tuple(range(missing)),), expanded, node.dtype, stream)
+    return wrap(new_node(p.broadcast, (node,), (shape,), shape, node.dtype, stream))
 
 
 def broadcast_all(name: str, arrays: Sequence[Array]) -> list[Array]:
@@ -425,6 +427,8 @@ def real_number(name: str, word: str, value: Any) -> Any:
         TypeError: it is something else, or an array that is traced.
         ValueError: it is an int larger than every floating-point number.
     """
+    if type(value) is float or (type(value) is int and -_USUAL < value < _USUAL):
+        return value
     if isinstance(value, Handle):
         readable = trace_of(value.node) is None and value.node.size == 1
         number = value.item() if readable else None  # type: ignore[attr-defined]  # what users have is an array
@@ -449,7 +453,7 @@ def sequence_of(name: str, word: str, value: Any) -> Sequence[Any]:
 
 def checked_extents(name: str, shape: Shape) -> Shape:
     """``shape``, if no extent is negative."""
-    if any(value_of(extent) < 0 for extent in shape):
+    if min(values_of(shape), default=0) < 0:
         raise ValueError(f"[{name}] Extents cannot be negative; got {shape_text(shape)}.")
     return shape
 

@@ -86,6 +86,8 @@ def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
 
 def fits(number: AnyExtent | SymbolicExtent, dtype: Dtype) -> bool:
     """Whether a number fits an integer dtype. For an extent this is recorded as a decision."""
+    if type(number) is int:
+        return dtype.lowest <= number <= dtype.highest
     return decide(operator.ge, number, dtype.lowest) and decide(operator.le, number, dtype.highest)
 
 

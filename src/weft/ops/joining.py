@@ -213,13 +213,24 @@ def repeat(array: Array, repeats: int | Array, axis: int | None = None, *, strea
     >>> mx.repeat(mx.array([1, 2, 3]), mx.array([0, 1, 2]))
     array([2, 3, 3], dtype=int32)
     """
+    if isinstance(repeats, Handle) and repeats.node.ndim:
+        x, along = _rows_to_repeat(array, axis)
+        return _repeated_each(x, repeats, along)
+    return _repeated(array, repeats, axis)
+
+
+def _rows_to_repeat(array: Any, axis: Any) -> tuple[Array, int]:
+    """An array and its axis along which elements are repeated; for None, the flattened array."""
     x = array_argument("repeat", array, "array")
     if axis is None:
-        x = p.reshape(x, shape=(x.node.size,))
-        axis = 0
-    along = axis_of("repeat", axis, x.node.ndim)
-    if isinstance(repeats, Handle) and repeats.node.ndim:
-        return _repeated_each(x, repeats, along)
+        return p.reshape(x, shape=(x.node.size,)), 0
+    return x, axis_of("repeat", axis, x.node.ndim)
+
+
+@replayed
+def _repeated(array: Any, repeats: Any, axis: Any) -> Array:
+    """`repeat` with one number for all elements."""
+    x, along = _rows_to_repeat(array, axis)
     times = count_of("repeat", "repeats", repeats)
     shape = x.node.shape
     each = p.expand(x, axes=(along + 1,))

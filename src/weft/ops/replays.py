@@ -33,7 +33,10 @@ R = TypeVar("R")
 __all__ = ["replayed"]
 
 MOST_RECORDINGS = 4096
-MOST_OPERATIONS = 1 << 16
+HEAVIEST = 1 << 17
+"""The most operations in recordings and entries in their keys together."""
+MOST_ENTRIES = 1 << 10
+"""The most entries of a list or tuple among the arguments of a call that is recorded."""
 
 # The types of arguments that equal no argument of another type, and are equal only if they mean the same.
 _EXACT = frozenset({NoneType, str, Dtype, EllipsisType, Elementwise, Comparison, FunctionType})
@@ -69,10 +72,10 @@ class Recording:
         self._result = self._results[0] if several is None else 0
         self._several = several
 
-    def replay(self, inputs: Iterable[Node], stream: Stream | None, is_traced: bool) -> Any:
-        """The results for other inputs, from new nodes on a stream. Numbers are the same nodes in each replay, but for
-        traces, which distinguish nodes that are made while they run from earlier ones."""
-        nodes = list(inputs)
+    def replay(self, nodes: list[Node], stream: Stream | None, is_traced: bool) -> Any:
+        """The results for other inputs, which are in ``nodes``, from new nodes on a stream, which are added to them.
+        Numbers are the same nodes in each replay, but for traces, which distinguish nodes that are made while they run
+        from earlier ones."""
         if self._numbers:
             nodes += map(_again, self._numbers) if is_traced else self._numbers
         for primitive, first, take, params, shape, dtype in self.operations:
@@ -119,10 +122,12 @@ def _nothing(nodes: Sequence[Node]) -> tuple[Node, ...]:
     return ()
 
 
-_recordings: BoundedCache[Recording] = BoundedCache(MOST_RECORDINGS, MOST_OPERATIONS)
-_to_record: BoundedCache[bool] = BoundedCache(MOST_RECORDINGS, MOST_RECORDINGS)
-"""Whether to record a call that was made before. Calls that are made once are not recorded, because that takes longer
-than the call."""
+_recordings: BoundedCache[Recording] = BoundedCache(MOST_RECORDINGS, HEAVIEST)
+_called_once: set[int] = set()
+"""Hashes of the keys of calls that were made once. Many calls never come again, and to record one takes longer than the
+call. Two calls of one hash do no harm, and when there are many hashes, all are forgotten."""
+_never_replayed: set[int] = set()
+"""Hashes of the keys of calls whose results cannot be replayed."""
 _lock = fork_safe_lock()
 
 
@@ -184,9 +189,10 @@ def _called(
         result = function(*args, **kwargs)
         _note(whole_key, nodes, result)
         return result
+    count = len(nodes)
     result = recording.replay(nodes, stream, is_traced)
     if CHECKS:
-        _check_same(nodes, _nodes_of(result), _nodes_of(function(*args, **kwargs)))
+        _check_same(nodes[:count], _nodes_of(result), _nodes_of(function(*args, **kwargs)))
     return result
 
 
@@ -221,7 +227,7 @@ def _describe_other(argument: Any, kind: type, key: list[Any], nodes: list[Node]
         return True
     if kind is tuple or kind is list:
         key.append(len(argument))
-        return _describe(argument, key, nodes, False)
+        return len(argument) <= MOST_ENTRIES and _describe(argument, key, nodes, False)
     return kind is slice and _describe((argument.start, argument.stop, argument.step), key, nodes, False)
 
 
@@ -247,22 +253,24 @@ def _nodes_of(result: Any) -> list[Node]:
 
 def _note(key: tuple[Any, ...], inputs: Sequence[Node], result: Any) -> None:
     """Record a result, if the function was called with like arguments before and the result can be replayed."""
-    to_record = _to_record.get(key)
-    if to_record is None:
-        with _lock:
-            _to_record.add(key, True, 1)
-        return
-    if not to_record:
-        return
-    results = _nodes_of(result)
-    recording = Recording(inputs, results, type(result) if isinstance(result, (list, tuple)) else None)
-    # Evaluation may give a constant a value, so it must be a new node each time.
-    can_be_replayed = recording.is_complete and not any(map(p.is_constant, results))
-    with _lock:
-        if can_be_replayed:
-            _recordings.add(key, recording, len(recording.operations))
+    number = hash(key)
+    if number not in _called_once:
+        _add(_called_once, number)
+    elif number not in _never_replayed:
+        results = _nodes_of(result)
+        recording = Recording(inputs, results, type(result) if isinstance(result, (list, tuple)) else None)
+        # Evaluation may give a constant a value, so it must be a new node each time.
+        if recording.is_complete and not any(map(p.is_constant, results)):
+            with _lock:
+                _recordings.add(key, recording, len(recording.operations) + len(key))
         else:
-            _to_record.add(key, False, 1)
+            _add(_never_replayed, number)
+
+
+def _add(numbers: set[int], number: int) -> None:
+    if len(numbers) >= MOST_RECORDINGS:
+        numbers.clear()
+    numbers.add(number)
 
 
 def _check_same(inputs: Sequence[Node], replayed: Sequence[Node], made: Sequence[Node]) -> None:
