@@ -323,7 +323,8 @@ class array(Handle):
         >>> mx.arange(6).reshape(2, -1).shape
         (2, 3)
         """
-        return ops.reshape(self, _unpacked(shape), stream=stream)
+        wanted = _unpacked(shape)
+        return ops.reshape(self, wanted) if stream is None else ops.reshape(self, wanted, stream=stream)
 
     def transpose(self, *axes: Any, stream: Any = None) -> array:
         """The axes in another order; see `mx.transpose`. The order may be one sequence or several ints.
@@ -331,7 +332,8 @@ class array(Handle):
         >>> mx.zeros((2, 3, 4)).transpose(2, 0, 1).shape
         (4, 2, 3)
         """
-        return ops.transpose(self, _unpacked(axes) if axes and axes != (None,) else None, stream=stream)
+        order = _unpacked(axes) if axes and axes != (None,) else None
+        return ops.transpose(self, order) if stream is None else ops.transpose(self, order, stream=stream)
 
     def to_device(self, device: Device | DeviceType, /, *, stream: Any = None) -> array:
         """The same elements in the memory of a device.

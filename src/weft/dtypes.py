@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, final
 
 from weft.checks import called, shortened, shown, wrong_type
@@ -285,6 +285,7 @@ def same_as_numpy(numpy_dtype: np.dtype[Any]) -> Dtype | None:
 _NARROWED = {"float64": float32, "complex128": complex64}
 
 
+@lru_cache  # NumPy computes the name of a dtype each time
 def from_numpy(numpy_dtype: np.dtype[Any]) -> Dtype:
     """Return the dtype of an array made from NumPy data when no dtype is given.
 

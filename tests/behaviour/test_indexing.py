@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,29 @@ def test_reading(index: Any) -> None:
     result = mx.array(BASE)[for_weft(index)]
     assert result.shape == expected.shape
     np.testing.assert_array_equal(np.array(result), expected)
+
+
+def _read(array: Any, index: Any) -> Any:
+    """The elements at an index; None for an index that is wrong."""
+    try:
+        return array[index]
+    except (IndexError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_all_indices_of_a_few_entries(count: int) -> None:
+    entries = [None, ..., slice(None), 1, -3, slice(1, None), slice(2, 0, -1), slice(None, None, 2), slice(5, 9)]
+    array = BASE[1]
+    for index in itertools.product(entries, repeat=count):
+        expected, found = _read(array, index), _read(mx.array(array), index)
+        assert (expected is None) == (found is None), index
+        if expected is not None:
+            np.testing.assert_array_equal(np.array(found), expected, err_msg=str(index))
+            target, updated = array.copy(), mx.array(array)
+            target[index] = 7
+            updated[index] = 7
+            np.testing.assert_array_equal(np.array(updated), target, err_msg=str(index))
 
 
 @pytest.mark.parametrize("step", [2**70, -(2**70)])

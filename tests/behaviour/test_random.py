@@ -83,6 +83,18 @@ def test_transformations_leave_the_numbers_alone(name: str) -> None:
     assert_same_bits(mx.compile(mx.vmap(draw))(keys), looped)
 
 
+def test_a_call_that_raises_leaves_the_generator_as_it_was() -> None:
+    mx.random.seed(7)
+    expected = [mx.random.uniform(shape=(3,)).tolist() for _ in range(4)]
+    mx.random.seed(7)
+    for numbers in expected:
+        with pytest.raises(ValueError, match="uniform"):
+            mx.random.uniform(mx.zeros(4), shape=(3,))
+        with pytest.raises(TypeError, match="stream"):
+            mx.random.uniform(shape=(3,), stream=1)  # type: ignore[arg-type]  # wrong on purpose
+        assert mx.random.uniform(shape=(3,)).tolist() == numbers
+
+
 def test_another_process_draws_the_same() -> None:
     program = """
         import weft.core as mx

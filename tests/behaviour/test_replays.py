@@ -55,6 +55,20 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "argmin": lambda x: mx.argmin(x, axis=1).astype(mx.float32),
     "take of one": lambda x: mx.take(x, 1, axis=2),
     "sum of a number": lambda x: mx.sum(mx.full((), 2.0)),
+    "an array with itself": lambda x: mx.concatenate([x, x, x + 1], axis=1),
+    "a vector with itself": lambda x: x[0, 0] @ x[0, 0],
+    "stack": lambda x: mx.stack([x, x * 2], axis=1),
+    "one of several parts": lambda x: mx.split(x, [1, 3], axis=2)[1],
+    "where": lambda x: mx.where(x > 0, x, 0.0),
+    "where of one": lambda x: mx.where(x > 0, x, x),
+    "a row to each row": lambda x: x * x[0, 0] + x[:, :, :1],
+    "constants": lambda x: x + mx.zeros((3, 4)) + mx.arange(4) - mx.eye(3, 4),
+    "addmm": lambda x: mx.addmm(x[0, 0, :3], x[0], x[1].T),
+    "parts and arrays": lambda x: x[1, ..., None, mx.array([0, 2])],
+    "a mask": lambda x: mx.where(mx.logical_and(x > 0, x > 0), x, -x),
+    "put_along_axis": lambda x: mx.put_along_axis(x, mx.array([[[1]]]), mx.array(2.0), axis=2),
+    "additions at indices": lambda x: x.at[mx.array([0, 0])].add(x[0]),
+    "einsum": lambda x: mx.einsum("ijk,ijl->kl", x, x + 1),
 }
 
 
@@ -71,7 +85,7 @@ def nodes_of(x: mx.array) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("name", CALLS)
 def test_the_same_nodes_are_made_again(name: str) -> None:
     call = CALLS[name]
-    first, again, other = call(mx.array(X)), call(mx.array(X)), call(mx.array(2 * X))
+    first, again, _, other = [call(mx.array(factor * X)) for factor in (1, 1, 3, 2)]
     assert nodes_of(first) == nodes_of(again) == nodes_of(other)
     assert first.node is not again.node
     np.testing.assert_array_equal(np.array(first), np.array(again))
@@ -85,8 +99,10 @@ def test_what_is_replayed_is_differentiated(name: str) -> None:
     call = CALLS[name]
     gradient = mx.grad(lambda x: mx.sum(call(x) * 3))
     expected = gradient(mx.array(X))
-    call(mx.array(X))
-    np.testing.assert_array_equal(np.array(gradient(mx.array(X))), np.array(expected))
+    for _ in range(3):
+        call(mx.array(X))
+    for _ in range(2):
+        np.testing.assert_array_equal(np.array(gradient(mx.array(X))), np.array(expected))
 
 
 def test_errors_do_not_depend_on_earlier_calls() -> None:
@@ -100,6 +116,48 @@ def test_errors_do_not_depend_on_earlier_calls() -> None:
     mx.var(x, ddof=1)
     with pytest.raises(TypeError):
         mx.var(x, ddof="1")  # type: ignore[arg-type]  # wrong on purpose
+
+    for _ in range(3):
+        mx.sum(x)
+    with pytest.raises(TypeError, match=r"^\[sum\] stream must be a stream"):
+        mx.sum(x, stream=1)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_an_array_may_also_be_a_number() -> None:
+    for _ in range(3):
+        for count in (2, 3):
+            n = mx.array([count])
+            assert mx.tile(n, n).tolist() == [count] * count  # type: ignore[arg-type]  # arrays of ints are taken
+
+
+def test_calls_that_differ_in_types_or_in_what_is_the_same_array() -> None:
+    x, y = mx.array(X[0]), mx.array(X[1])
+    for _ in range(4):
+        np.testing.assert_array_equal(np.array(mx.concatenate([x, y, x])), np.concatenate([X[0], X[1], X[0]]))
+        np.testing.assert_array_equal(np.array(mx.concatenate([x, x, y])), np.concatenate([X[0], X[0], X[1]]))
+        assert [mx.full((1,), value).dtype for value in (1, True, 1.0)] == [mx.int32, mx.bool_, mx.float32]
+        assert [math.copysign(1, mx.full((1,), value).item()) for value in (0.0, -0.0)] == [1, -1]
+
+
+def test_several_results_keep_their_type() -> None:
+    x = mx.array(X)
+    for _ in range(3):
+        parts, rows = mx.split(x, 2), mx.unstack(x)
+        assert (type(parts), type(rows)) == (list, tuple)
+        np.testing.assert_array_equal(np.array(parts[1]), X[1:])
+        np.testing.assert_array_equal(np.array(rows[1]), X[1])
+
+
+def test_numbers_in_what_a_trace_replays_belong_to_it() -> None:
+    def f(x: mx.array) -> mx.array:
+        y = mx.clip(x, 0.25, 0.75)
+        numbers.append([node.serial > x.node.serial for node in reachable([y.node]) if is_constant(node)])
+        return mx.sum(y)
+
+    numbers: list[list[bool]] = []
+    for _ in range(3):
+        mx.grad(f)(mx.array(X))
+    assert numbers == [[True, True]] * 3
 
 
 def test_signs_of_zero_are_told_apart() -> None:

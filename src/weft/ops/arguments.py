@@ -12,13 +12,14 @@ from weft import checks, dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
 from weft.errors import ArgumentTypeError, AxisError, TraceError
-from weft.graph.extents import AnyExtent, identical, joint_extent, value_of
+from weft.graph.extents import AnyExtent, identical, joint_extent, values_of
 from weft.graph.location import user_location
-from weft.graph.node import Handle, Node, Shape, wrap
+from weft.graph.node import Handle, Shape, new_node, wrap
 from weft.graph.symbolic import AmbiguousExtentError, SymbolicExtent
 from weft.graph.tracing import trace_of
 from weft.ops.convert import as_array, python_scalar, scalar_dtype
 from weft.ops.entrance import call_on
+from weft.ops.replays import replayed
 from weft.primitives.base import Array, Elementwise
 from weft.primitives.conversions import to_dtype
 from weft.runtime.devices import StreamOrDevice, current_stream
@@ -45,7 +46,6 @@ __all__ = [
     "entries_of",
     "extent_constant",
     "fresh",
-    "general_binary",
     "inexact",
     "integer_of",
     "promoted",
@@ -119,7 +119,7 @@ def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen |
     node = x.node
     dtype = node.dtype
     if dtype.is_floating and primitive.result is None:
-        return wrap(Node(primitive, (node,), (), node.shape, dtype, current_stream()))
+        return wrap(new_node(primitive, (node,), (), node.shape, dtype, current_stream()))
     if widen is not None:
         wide = widen(dtype)
         if wide is not dtype:
@@ -130,8 +130,7 @@ def unary(primitive: Elementwise, a: Any, stream: StreamOrDevice, widen: Widen |
 def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
     """An elementwise primitive of two arrays or numbers, promoted and broadcast.
 
-    Two arrays of one floating dtype and one shape, or such an array and a number, take a short path: every primitive
-    that is passed here accepts them unchanged.
+    Two arrays of one dtype and one shape, or an array and a number that does not change its dtype, take a short path.
     """
     if stream is not None:
         return call_on(stream, binary, primitive, a, b, None, widen)
@@ -141,33 +140,38 @@ def binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen
             dtype, shape = x.dtype, x.shape
             if isinstance(b, Handle):
                 y = b.node
-                short = y.dtype is dtype and y.shape == shape and dtype.is_floating
+                short = y.dtype is dtype and y.shape == shape
             else:
                 kind = type(b)
-                short = (kind is float or kind is int) and dtype.is_floating
+                short = (kind is float or kind is int) and (dtype.is_floating or _is_integer_of(dtype, b))
                 if short:
                     y = _new_constant(b, dtype)
         elif isinstance(b, Handle):
             y = b.node
             dtype, shape = y.dtype, y.shape
             kind = type(a)
-            short = (kind is float or kind is int) and dtype.is_floating
+            short = (kind is float or kind is int) and (dtype.is_floating or _is_integer_of(dtype, a))
             if short:
                 x = _new_constant(a, dtype)
         else:
             short = False
     except (OverflowError, AmbiguousExtentError):
         short = False  # a number outside the dtype, or symbolic extents: the general path decides
-    if not short:
-        return general_binary(primitive, a, b, None, widen)
-    result: Any = primitive.result
-    return wrap(Node(primitive, (x, y), (), shape, dtype if result is None else result, current_stream()))
+    if not short or dtype not in primitive.accepted or not (widen is None or widen(dtype) is dtype):
+        return _general_binary(primitive, a, b, widen)
+    result = primitive.result
+    if result is not None:
+        dtype = result if type(result) is Dtype else primitive.value_dtype(dtype)
+    return wrap(new_node(primitive, (x, y), (), shape, dtype, current_stream()))
 
 
-def general_binary(primitive: Elementwise, a: Any, b: Any, stream: StreamOrDevice, widen: Widen | None = None) -> Array:
-    """`binary` without the short path: for any dtypes and shapes, and for primitives that refuse floating dtypes."""
-    if stream is not None:
-        return call_on(stream, general_binary, primitive, a, b, None, widen)
+def _is_integer_of(dtype: Dtype, number: float) -> bool:
+    return type(number) is int and dtype.is_integer and dtype.lowest <= number <= dtype.highest
+
+
+@replayed
+def _general_binary(primitive: Elementwise, a: Any, b: Any, widen: Widen | None) -> Array:
+    """`binary` without the short path."""
     if isinstance(a, Handle) and isinstance(b, Handle) and a.node.dtype is b.node.dtype and widen is None:
         x, y = a, b
     else:
@@ -276,19 +280,21 @@ def broadcast(x: Array, shape: Shape) -> Array:
     stream = current_stream()
     if missing:
         new_axes = tuple(range(missing))
-        node = Node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, stream)
+        node = new_node(p.expand, (node,), (new_axes,), (*[1] * missing, *node.shape), node.dtype, stream)
     if not missing or not identical(node.shape, shape):
-        node = Node(p.broadcast, (node,), (shape,), shape, node.dtype, stream)
+        node = new_node(p.broadcast, (node,), (shape,), shape, node.dtype, stream)
     return wrap(node)
 
 
 def broadcast_anew(x: Array, shape: Shape) -> Array:
     """`broadcast` that always makes a node, for results. The nodes that a function makes must not depend on extents:
     otherwise its gradient would be summed in another order for other extents."""
-    missing = len(shape) - x.node.ndim
+    node, stream = x.node, current_stream()
+    missing = len(shape) - len(node.shape)
     if missing:
-        x = p.expand(x, axes=tuple(range(missing)))
-    return p.broadcast(x, shape=shape)
+        expanded = (*[1] * missing, *node.shape)
+        node = new_node(p.expand, (node,), (tuple(range(missing)),), expanded, node.dtype, stream)
+    return wrap(new_node(p.broadcast, (node,), (shape,), shape, node.dtype, stream))
 
 
 def broadcast_all(name: str, arrays: Sequence[Array]) -> list[Array]:
@@ -421,6 +427,8 @@ def real_number(name: str, word: str, value: Any) -> Any:
         TypeError: it is something else, or an array that is traced.
         ValueError: it is an int larger than every floating-point number.
     """
+    if type(value) is float or (type(value) is int and -_USUAL < value < _USUAL):
+        return value
     if isinstance(value, Handle):
         readable = trace_of(value.node) is None and value.node.size == 1
         number = value.item() if readable else None  # type: ignore[attr-defined]  # what users have is an array
@@ -445,7 +453,7 @@ def sequence_of(name: str, word: str, value: Any) -> Sequence[Any]:
 
 def checked_extents(name: str, shape: Shape) -> Shape:
     """``shape``, if no extent is negative."""
-    if any(value_of(extent) < 0 for extent in shape):
+    if min(values_of(shape), default=0) < 0:
         raise ValueError(f"[{name}] Extents cannot be negative; got {shape_text(shape)}.")
     return shape
 

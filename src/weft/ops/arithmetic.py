@@ -20,7 +20,6 @@ from weft.ops.arguments import (
     array_argument,
     binary,
     broadcast_all,
-    general_binary,
     inexact,
     promoted,
     to_dtype,
@@ -148,7 +147,7 @@ def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     return binary(p.remainder, a, b, stream)
 
 
-@on_stream
+@replayed
 def divmod(a: Any, b: Any, stream: StreamOrDevice = None) -> list[Array]:
     """`floor_divide` and `remainder` together.
 
@@ -193,7 +192,7 @@ def _are_boolean(*operands: Any) -> bool:
     return True
 
 
-@on_stream
+@replayed
 def _of_booleans(
     primitive: Elementwise, name: str, a: Any, b: Any, stream: StreamOrDevice, through: Dtype | None = None
 ) -> Array:
@@ -249,7 +248,7 @@ def arctan2(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.arctan2(mx.array([1.0, -1.0]), mx.array([1.0, -1.0]))
     array([0.785398, -2.35619], dtype=float32)
     """
-    return general_binary(p.arctan2, a, b, stream, inexact)
+    return binary(p.arctan2, a, b, stream, inexact)
 
 
 atan2 = arctan2
@@ -267,7 +266,7 @@ def hypot(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.hypot(mx.array([3.0, 5.0]), mx.array([4.0, 12.0]))
     array([5, 13], dtype=float32)
     """
-    return general_binary(p.hypot, a, b, stream, inexact)
+    return binary(p.hypot, a, b, stream, inexact)
 
 
 def copysign(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
@@ -282,7 +281,7 @@ def copysign(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.copysign(mx.array([1.0, -2.0]), mx.array([-0.0, 3.0]))
     array([-1, 2], dtype=float32)
     """
-    return general_binary(p.copysign, a, b, stream, inexact)
+    return binary(p.copysign, a, b, stream, inexact)
 
 
 def nextafter(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
@@ -297,10 +296,10 @@ def nextafter(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     >>> mx.nextafter(mx.array(1.0), mx.array(2.0)) - 1 == mx.finfo(mx.float32).eps
     array(True, dtype=bool)
     """
-    return general_binary(p.nextafter, a, b, stream, inexact)
+    return binary(p.nextafter, a, b, stream, inexact)
 
 
-@on_stream
+@replayed
 def signbit(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """Whether each element has a minus sign; zeros and NaN have a sign, too.
 
@@ -318,7 +317,6 @@ def signbit(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return p.less(x, p.zeros_like(x))
 
 
-@on_stream
 @replayed
 def clip(
     a: Array,
@@ -364,7 +362,7 @@ def bitwise_and(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.bitwise_and(mx.array([6, 5]), 3)
     array([2, 1], dtype=int32)
     """
-    return general_binary(p.bitwise_and, a, b, stream)
+    return binary(p.bitwise_and, a, b, stream)
 
 
 def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -376,7 +374,7 @@ def bitwise_or(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.bitwise_or(mx.array([6, 5]), 3)
     array([7, 7], dtype=int32)
     """
-    return general_binary(p.bitwise_or, a, b, stream)
+    return binary(p.bitwise_or, a, b, stream)
 
 
 def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -388,7 +386,7 @@ def bitwise_xor(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.bitwise_xor(mx.array([6, 5]), 3)
     array([5, 6], dtype=int32)
     """
-    return general_binary(p.bitwise_xor, a, b, stream)
+    return binary(p.bitwise_xor, a, b, stream)
 
 
 @on_stream
@@ -415,7 +413,7 @@ def left_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.left_shift(mx.array([1, 3]), 2)
     array([4, 12], dtype=int32)
     """
-    return general_binary(p.left_shift, a, b, stream, _shifted)
+    return binary(p.left_shift, a, b, stream, _shifted)
 
 
 def right_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
@@ -427,7 +425,7 @@ def right_shift(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.right_shift(mx.array([12, -8]), 2)
     array([3, -2], dtype=int32)
     """
-    return general_binary(p.right_shift, a, b, stream, _shifted)
+    return binary(p.right_shift, a, b, stream, _shifted)
 
 
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift

@@ -19,7 +19,6 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
 from weft.primitives.conversions import wide_dtype
 from weft.runtime.devices import StreamOrDevice
@@ -29,7 +28,6 @@ __all__ = ["scaled_dot_product_attention"]
 _NAME = "scaled_dot_product_attention"
 
 
-@on_stream
 @replayed
 def scaled_dot_product_attention(
     q: Array,

@@ -33,7 +33,8 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.convert import fits, python_scalar
-from weft.ops.entrance import call_on, on_stream
+from weft.ops.entrance import call_on
+from weft.ops.replays import replayed
 from weft.primitives.base import Elementwise
 from weft.runtime.devices import StreamOrDevice
 
@@ -171,7 +172,7 @@ def _logical(primitive: Elementwise, name: str, a: Any, b: Any) -> Array:
     return primitive(*broadcast_all(name, operands))
 
 
-@on_stream
+@replayed
 def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Whether both are different from zero.
 
@@ -184,7 +185,7 @@ def logical_and(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     return _logical(p.logical_and, "logical_and", a, b)
 
 
-@on_stream
+@replayed
 def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Whether one or both are different from zero.
 
@@ -197,7 +198,7 @@ def logical_or(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     return _logical(p.logical_or, "logical_or", a, b)
 
 
-@on_stream
+@replayed
 def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Whether exactly one is different from zero.
 
@@ -210,7 +211,7 @@ def logical_xor(a: Any, b: Any, /, *, stream: StreamOrDevice = None) -> Array:
     return _logical(p.not_equal, "logical_xor", a, b)
 
 
-@on_stream
+@replayed
 def logical_not(a: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """Whether each element is zero.
 
@@ -220,7 +221,7 @@ def logical_not(a: Any, /, *, stream: StreamOrDevice = None) -> Array:
     return p.logical_not(to_dtype(array_argument("logical_not", a), dtypes.bool_))
 
 
-@on_stream
+@replayed
 def where(condition: Any, x: Any, y: Any, /, *, stream: StreamOrDevice = None) -> Array:
     """x where the condition is not zero, y elsewhere.
 
@@ -254,7 +255,7 @@ def _has_special(name: str, a: Any, find: Any) -> Array:
     return found[0] if len(found) == 1 else p.logical_or(*found)
 
 
-@on_stream
+@replayed
 def isnan(a: Any, stream: StreamOrDevice = None) -> Array:
     """Whether each element is NaN; for complex numbers, whether one part is.
 
@@ -264,7 +265,7 @@ def isnan(a: Any, stream: StreamOrDevice = None) -> Array:
     return _has_special("isnan", a, lambda x: p.not_equal(x, x))
 
 
-@on_stream
+@replayed
 def isinf(a: Any, stream: StreamOrDevice = None) -> Array:
     """Whether each element is infinite; for complex numbers, whether one part is.
 
@@ -274,7 +275,7 @@ def isinf(a: Any, stream: StreamOrDevice = None) -> Array:
     return _has_special("isinf", a, lambda x: p.equal(p.absolute(x), math.inf))
 
 
-@on_stream
+@replayed
 def isposinf(a: Any, stream: StreamOrDevice = None) -> Array:
     """Whether each element is plus infinity; for complex numbers, whether one part is.
 
@@ -284,7 +285,7 @@ def isposinf(a: Any, stream: StreamOrDevice = None) -> Array:
     return _has_special("isposinf", a, lambda x: p.equal(x, math.inf))
 
 
-@on_stream
+@replayed
 def isneginf(a: Any, stream: StreamOrDevice = None) -> Array:
     """Whether each element is minus infinity; for complex numbers, whether one part is.
 
@@ -294,7 +295,7 @@ def isneginf(a: Any, stream: StreamOrDevice = None) -> Array:
     return _has_special("isneginf", a, lambda x: p.equal(x, -math.inf))
 
 
-@on_stream
+@replayed
 def isfinite(a: Any, stream: StreamOrDevice = None) -> Array:
     """Whether each element is neither infinite nor NaN.
 
@@ -308,7 +309,7 @@ def isfinite(a: Any, stream: StreamOrDevice = None) -> Array:
     return found[0] if len(found) == 1 else p.logical_and(*found)
 
 
-@on_stream
+@replayed
 def isclose(
     a: Any,
     b: Any,
@@ -350,7 +351,7 @@ def _isclose(name: str, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: bool) -
     return p.logical_or(close, p.logical_and(isnan(x), isnan(y)))
 
 
-@on_stream
+@replayed
 def allclose(
     a: Any,
     b: Any,
@@ -373,7 +374,7 @@ def allclose(
     return p.all_(close, axes=tuple(range(close.node.ndim)))
 
 
-@on_stream
+@replayed
 def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice = None) -> Array:
     """Whether two arrays have the same shape and equal elements; dtypes are promoted.
 
@@ -393,7 +394,7 @@ def array_equal(a: Any, b: Any, equal_nan: bool = False, stream: StreamOrDevice 
     return p.all_(same, axes=tuple(range(same.node.ndim)))
 
 
-@on_stream
+@replayed
 def nan_to_num(
     a: Any,
     nan: float = 0,

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 import weft.primitives as p
+from weft import dtypes
 from weft.checks import wrong_type
 from weft.dtypes import Dtype, as_dtype
 from weft.errors import ArgumentTypeError
-from weft.graph.node import Handle
+from weft.graph.node import Handle, wrap
 from weft.ops.arguments import Array, array_of, fresh
 from weft.ops.convert import as_array
 from weft.ops.entrance import on_stream
@@ -26,6 +27,8 @@ def construct(value: Any, dtype: Dtype | None = None, name: str = "array", argum
     """A new array of ``value``; see `mx.array`. ``name`` and ``argument`` are used in messages."""
     if dtype is not None:
         dtype = as_dtype(dtype)
+    elif type(value) is float:
+        return wrap(p.constant.make(value, dtypes.float32))
     if isinstance(value, Handle):
         found = as_array(value, dtype)
         return fresh(found) if found is value else found

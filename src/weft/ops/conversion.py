@@ -19,7 +19,6 @@ from weft.runtime.memory import contiguous_strides
 __all__ = ["astype", "can_cast", "contiguous", "depends", "result_type", "stop_gradient"]
 
 
-@on_stream
 @replayed
 def astype(
     a: Array, dtype: Dtype, stream: StreamOrDevice = None, *, copy: bool = True, device: StreamOrDevice = None

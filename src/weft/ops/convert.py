@@ -86,6 +86,8 @@ def scalar_dtype(value: Any, other: Dtype | None = None) -> Dtype:
 
 def fits(number: AnyExtent | SymbolicExtent, dtype: Dtype) -> bool:
     """Whether a number fits an integer dtype. For an extent this is recorded as a decision."""
+    if type(number) is int:
+        return dtype.lowest <= number <= dtype.highest
     return decide(operator.ge, number, dtype.lowest) and decide(operator.le, number, dtype.highest)
 
 
@@ -121,9 +123,15 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
     if values.dtype.kind == "c" and dtype.is_floating:
         values = values.real
     if values.dtype != dtype.numpy:
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = np.asarray(values, dtype=dtype.numpy)
+        values = _converted(values, dtype)
     return wrap(leaf(interchange.from_numpy(values), values.shape, dtype))
+
+
+def _converted(values: NumPyArray, dtype: Dtype) -> NumPyArray:
+    if dtype.is_integer and values.dtype.kind in "biu":  # wraps around without a warning
+        return np.asarray(values, dtype=dtype.numpy)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(values, dtype=dtype.numpy)
 
 
 def unread(shape: Shape, strides: Shape, dtype: Dtype, read: Read, stream: Stream) -> Array:

@@ -11,7 +11,7 @@ from weft import dtypes
 from weft.checks import one_of
 from weft.graph.extents import agree, decide, decide_equal, value_of
 from weft.ops.arguments import Array, as_sequence, broadcast, integer_of, promoted, shape_text, to_dtype
-from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 Numbers = int | Sequence[int]
 
 
-@on_stream
+@replayed
 def conv1d(
     input: Array,
     weight: Array,
@@ -62,7 +62,7 @@ def conv1d(
     return _convolution("conv1d", input, weight, 1, stride, padding, dilation, 1, groups, False)
 
 
-@on_stream
+@replayed
 def conv2d(
     input: Array,
     weight: Array,
@@ -99,7 +99,7 @@ def conv2d(
     return _convolution("conv2d", input, weight, 2, stride, padding, dilation, 1, groups, False)
 
 
-@on_stream
+@replayed
 def conv3d(
     input: Array,
     weight: Array,
@@ -133,7 +133,7 @@ def conv3d(
     return _convolution("conv3d", input, weight, 3, stride, padding, dilation, 1, groups, False)
 
 
-@on_stream
+@replayed
 def conv_general(
     input: Array,
     weight: Array,
@@ -179,7 +179,7 @@ def conv_general(
     )
 
 
-@on_stream
+@replayed
 def conv_transpose1d(
     input: Array,
     weight: Array,
@@ -219,7 +219,7 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", input, weight, 1, stride, padding, dilation, output_padding, groups)
 
 
-@on_stream
+@replayed
 def conv_transpose2d(
     input: Array,
     weight: Array,
@@ -261,7 +261,7 @@ def conv_transpose2d(
     return _transposed("conv_transpose2d", input, weight, 2, stride, padding, dilation, output_padding, groups)
 
 
-@on_stream
+@replayed
 def conv_transpose3d(
     input: Array,
     weight: Array,
@@ -301,7 +301,7 @@ def conv_transpose3d(
     return _transposed("conv_transpose3d", input, weight, 3, stride, padding, dilation, output_padding, groups)
 
 
-@on_stream
+@replayed
 def convolve(a: Array, v: Array, /, mode: str = "full", *, stream: StreamOrDevice = None) -> Array:
     """The discrete convolution of two vectors, ``sum(a[m] * v[n - m] for m)``; they are exchanged if ``v`` is longer.
 

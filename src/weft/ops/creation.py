@@ -28,7 +28,7 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.convert import fits, python_scalar
-from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -55,7 +55,7 @@ def _filled(name: str, shape: Any, value: complex, dtype: Dtype | None) -> Array
     return p.full(extents, value, dtypes.float32 if dtype is None else dtype_behind(name, shape, dtype))
 
 
-@on_stream
+@replayed
 def zeros(
     shape: Any,
     dtype: Dtype | None = dtypes.float32,
@@ -76,7 +76,7 @@ def zeros(
     return _filled("zeros", shape, 0, dtype)
 
 
-@on_stream
+@replayed
 def ones(
     shape: Any,
     dtype: Dtype | None = dtypes.float32,
@@ -96,7 +96,7 @@ def ones(
     return _filled("ones", shape, 1, dtype)
 
 
-@on_stream
+@replayed
 def empty(
     shape: Any,
     dtype: Dtype | None = dtypes.float32,
@@ -116,7 +116,7 @@ def empty(
     return _filled("empty", shape, 0, dtype)
 
 
-@on_stream
+@replayed
 def full(
     shape: Any,
     vals: Any = None,
@@ -169,7 +169,7 @@ def _like(name: str, a: Any, value: complex, dtype: Dtype | None) -> Array:
     return p.full(x.node.shape, value, x.node.dtype if dtype is None else as_dtype(dtype))
 
 
-@on_stream
+@replayed
 def zeros_like(
     a: Array,
     /,
@@ -189,7 +189,7 @@ def zeros_like(
     return _like("zeros_like", a, 0, dtype)
 
 
-@on_stream
+@replayed
 def ones_like(
     a: Array,
     /,
@@ -209,7 +209,7 @@ def ones_like(
     return _like("ones_like", a, 1, dtype)
 
 
-@on_stream
+@replayed
 def empty_like(
     a: Array,
     /,
@@ -229,7 +229,7 @@ def empty_like(
     return _like("empty_like", a, 0, dtype)
 
 
-@on_stream
+@replayed
 def full_like(
     a: Array,
     vals: Any = None,
@@ -254,7 +254,7 @@ def full_like(
     return _full("full_like", x.node.shape, value, x.node.dtype if dtype is None else dtype)
 
 
-@on_stream
+@replayed
 def arange(
     start: float | None = None,
     stop: float | None = None,
@@ -339,7 +339,7 @@ def _progression(count: AnyExtent, begin: Any, by: Any, dtype: Dtype) -> Array:
     return to_dtype(x, dtype)
 
 
-@on_stream
+@replayed
 def linspace(
     start: complex,
     stop: complex,
@@ -389,7 +389,7 @@ def _equidistant(begin: Any, end: Any, num: int, endpoint: bool) -> Array:
     return p.select(p.equal(index, num - 1), end, x) if endpoint and num > 1 else x
 
 
-@on_stream
+@replayed
 def meshgrid(
     *arrays: Array, sparse: bool | None = False, indexing: str | None = "xy", stream: StreamOrDevice = None
 ) -> tuple[Array, ...]:
@@ -434,7 +434,7 @@ def _window(name: str, M: int, weights: tuple[float, ...]) -> Array:
     return p.cast(total, dtype=dtypes.float32)
 
 
-@on_stream
+@replayed
 def hanning(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Hann window of M points, 0.5 - 0.5 cos(2 pi i / (M - 1)).
 
@@ -444,7 +444,7 @@ def hanning(M: int, *, stream: StreamOrDevice = None) -> Array:
     return _window("hanning", M, (0.5, -0.5))
 
 
-@on_stream
+@replayed
 def hamming(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Hamming window of M points, 0.54 - 0.46 cos(2 pi i / (M - 1)).
 
@@ -454,7 +454,7 @@ def hamming(M: int, *, stream: StreamOrDevice = None) -> Array:
     return _window("hamming", M, (0.54, -0.46))
 
 
-@on_stream
+@replayed
 def blackman(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Blackman window of M points, 0.42 - 0.5 cos(2 pi i / (M - 1)) + 0.08 cos(4 pi i / (M - 1)).
 
@@ -464,7 +464,7 @@ def blackman(M: int, *, stream: StreamOrDevice = None) -> Array:
     return _window("blackman", M, (0.42, -0.5, 0.08))
 
 
-@on_stream
+@replayed
 def bartlett(M: int, *, stream: StreamOrDevice = None) -> Array:
     """The Bartlett (triangular) window of M points, 1 - abs(2 i / (M - 1) - 1).
 

@@ -17,8 +17,8 @@ from weft.ops.arguments import (
     integer_of,
     to_dtype,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["diag", "diagonal", "eye", "identity", "trace", "tri", "tril", "triu"]
@@ -42,7 +42,7 @@ def _matrix_shape(name: str, n: Any, m: Any) -> tuple[int, int]:
     return rows, rows if m is None else count_of(name, "m", m)
 
 
-@on_stream
+@replayed
 def eye(
     n: int,
     m: int | None = None,
@@ -72,7 +72,7 @@ def _eye(name: str, n: Any, m: Any, k: Any, dtype: Dtype | None) -> Array:
     return to_dtype(p.equal(row, column), dtypes.float32 if dtype is None else as_dtype(dtype))
 
 
-@on_stream
+@replayed
 def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDevice = None) -> Array:
     """The identity matrix of ``n`` rows.
 
@@ -87,7 +87,7 @@ def identity(n: int, dtype: Dtype | None = dtypes.float32, *, stream: StreamOrDe
     return _eye("identity", n, None, 0, dtype)
 
 
-@on_stream
+@replayed
 def tri(
     n: int, m: int | None = None, k: int = 0, dtype: Dtype | None = None, *, stream: StreamOrDevice = None
 ) -> Array:
@@ -119,7 +119,7 @@ def _triangle(name: str, x: Any, k: int, lower: bool) -> Array:
     return p.select(broadcast(inside, a.node.shape), a, p.zeros_like(a))
 
 
-@on_stream
+@replayed
 def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The matrices in the last two axes with zeros above diagonal ``k``.
 
@@ -134,7 +134,7 @@ def tril(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     return _triangle("tril", x, k, True)
 
 
-@on_stream
+@replayed
 def triu(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The matrices in the last two axes with zeros below diagonal ``k``.
 
@@ -149,7 +149,7 @@ def triu(x: Array, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     return _triangle("triu", x, k, False)
 
 
-@on_stream
+@replayed
 def diagonal(a: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, stream: StreamOrDevice = None) -> Array:
     """The diagonals of the matrices in two axes; the diagonal is the last axis of the result.
 
@@ -189,7 +189,7 @@ def diagonal_of(name: str, x: Array, offset: Any, axis1: int, axis2: int) -> Arr
     return p.transpose(flat, axes=(*range(1, batch + 1), 0)) if batch else flat
 
 
-@on_stream
+@replayed
 def trace(
     a: Array,
     /,
@@ -216,7 +216,7 @@ def trace(
     return p.sum(to_dtype(elements, total), axes=(elements.node.ndim - 1,))
 
 
-@on_stream
+@replayed
 def diag(a: Array, /, k: int = 0, *, stream: StreamOrDevice = None) -> Array:
     """The diagonal ``k`` of a matrix, or a matrix with a vector on its diagonal ``k`` and zeros elsewhere.
 

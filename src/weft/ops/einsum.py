@@ -11,8 +11,8 @@ from weft.checks import wrong_type
 from weft.graph.extents import decide_equal, fixed, joint_extent
 from weft.ops.arguments import Array, dimensions_text, promoted, shape_text, to_dtype
 from weft.ops.diagonals import diagonal
-from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
+from weft.ops.replays import replayed
 from weft.primitives.contraction_order import Labels, Path, best_path
 from weft.runtime.devices import StreamOrDevice
 
@@ -22,7 +22,7 @@ Letters = list[str]
 OperandLabels = tuple[Labels, ...]
 
 
-@on_stream
+@replayed
 def einsum(subscripts: str, *operands: Any, stream: StreamOrDevice = None) -> Array:
     """The sum of products given in Einstein notation.
 

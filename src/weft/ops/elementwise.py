@@ -18,6 +18,7 @@ from weft.ops.arguments import (
     unary,
 )
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -136,7 +137,7 @@ def trunc(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return unary(p.trunc, a, stream)
 
 
-@on_stream
+@replayed
 def round(a: Array, /, decimals: int = 0, stream: StreamOrDevice = None) -> Array:
     """Each element rounded to a number of decimals; halves are rounded to the even neighbour.
 
@@ -206,7 +207,7 @@ def square(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return unary(p.square, a, stream)
 
 
-@on_stream
+@replayed
 def reciprocal(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """One over each element.
 
@@ -414,7 +415,7 @@ def _scaled(name: str, a: Array, factor: float) -> Array:
     return p.multiply(to_dtype(x, inexact(x.node.dtype)), factor)
 
 
-@on_stream
+@replayed
 def degrees(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """Angles in degrees from angles in radians.
 
@@ -424,7 +425,7 @@ def degrees(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return _scaled("degrees", a, 180 / math.pi)
 
 
-@on_stream
+@replayed
 def radians(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """Angles in radians from angles in degrees.
 
@@ -434,7 +435,7 @@ def radians(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return _scaled("radians", a, math.pi / 180)
 
 
-@on_stream
+@replayed
 def real(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The real part of complex numbers; real numbers unchanged.
 
@@ -445,7 +446,7 @@ def real(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return p.real(x) if x.node.dtype.is_complex else fresh(x)
 
 
-@on_stream
+@replayed
 def imag(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The imaginary part of complex numbers; zero for real numbers.
 
@@ -456,7 +457,7 @@ def imag(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return p.imag(x) if x.node.dtype.is_complex else p.zeros_like(x)
 
 
-@on_stream
+@replayed
 def conjugate(a: Array, *, stream: StreamOrDevice = None) -> Array:
     """The complex conjugate; real numbers unchanged.
 

@@ -76,7 +76,6 @@ def _epsilon(name: str, eps: Any, like: Array) -> Any:
     return real_number(name, "eps", eps)
 
 
-@on_stream
 @replayed
 def rms_norm(x: Array, weight: Array | None, eps: float, *, stream: StreamOrDevice = None) -> Array:
     """The last axis scaled to a mean square of one: ``x / sqrt(mean(x**2) + eps) * weight``.
@@ -102,7 +101,6 @@ def rms_norm(x: Array, weight: Array | None, eps: float, *, stream: StreamOrDevi
     return to_dtype(result if factor is None else result * factor, dtype)
 
 
-@on_stream
 @replayed
 def layer_norm(
     x: Array, weight: Array | None, bias: Array | None, eps: float, *, stream: StreamOrDevice = None

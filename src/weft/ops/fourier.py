@@ -12,8 +12,8 @@ from weft.checks import one_of
 from weft.errors import ArgumentTypeError
 from weft.graph.extents import AnyExtent, decide, identical, smallest
 from weft.ops.arguments import Array, array_argument, axis_of, distinct_axes, fresh, integer_of, sequence_of, to_dtype
-from weft.ops.entrance import on_stream
 from weft.ops.joining import part
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = [
@@ -38,7 +38,7 @@ Lengths = list[tuple[int, int | None]]
 """Axes, each with the length of the transform; None for the extent of the array."""
 
 
-@on_stream
+@replayed
 def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None) -> Array:
     """The discrete Fourier transform along an axis: ``y[k] = sum(a[j] * exp(-2 pi i j k / n))``.
 
@@ -63,7 +63,7 @@ def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", 
     return _complex("fft", a, n, axis, norm, inverse=False)
 
 
-@on_stream
+@replayed
 def ifft(
     a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
 ) -> Array:
@@ -77,7 +77,7 @@ def ifft(
     return _complex("ifft", a, n, axis, norm, inverse=True)
 
 
-@on_stream
+@replayed
 def rfft(
     a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
 ) -> Array:
@@ -95,7 +95,7 @@ def rfft(
     return real_forward("rfft", x, [(axis, length_of("rfft", n))], norm)
 
 
-@on_stream
+@replayed
 def irfft(
     a: Array, n: int | None = None, axis: int = -1, norm: str = "backward", stream: StreamOrDevice = None
 ) -> Array:
@@ -122,7 +122,7 @@ def irfft(
     return real_inverse("irfft", x, [(axis, length_of("irfft", n))], norm)
 
 
-@on_stream
+@replayed
 def fft2(
     a: Array,
     s: Sequence[int] | None = None,
@@ -139,7 +139,7 @@ def fft2(
     return _complex_axes("fft2", a, s, axes, norm, inverse=False)
 
 
-@on_stream
+@replayed
 def ifft2(
     a: Array,
     s: Sequence[int] | None = None,
@@ -156,7 +156,7 @@ def ifft2(
     return _complex_axes("ifft2", a, s, axes, norm, inverse=True)
 
 
-@on_stream
+@replayed
 def fftn(
     a: Array,
     s: Sequence[int] | None = None,
@@ -187,7 +187,7 @@ def fftn(
     return _complex_axes("fftn", a, s, axes, norm, inverse=False)
 
 
-@on_stream
+@replayed
 def ifftn(
     a: Array,
     s: Sequence[int] | None = None,
@@ -203,7 +203,7 @@ def ifftn(
     return _complex_axes("ifftn", a, s, axes, norm, inverse=True)
 
 
-@on_stream
+@replayed
 def rfft2(
     a: Array,
     s: Sequence[int] | None = None,
@@ -220,7 +220,7 @@ def rfft2(
     return _real_axes("rfft2", a, s, axes, norm, real_forward)
 
 
-@on_stream
+@replayed
 def irfft2(
     a: Array,
     s: Sequence[int] | None = None,
@@ -237,7 +237,7 @@ def irfft2(
     return _real_axes("irfft2", a, s, axes, norm, real_inverse)
 
 
-@on_stream
+@replayed
 def rfftn(
     a: Array,
     s: Sequence[int] | None = None,
@@ -257,7 +257,7 @@ def rfftn(
     return _real_axes("rfftn", a, s, axes, norm, real_forward)
 
 
-@on_stream
+@replayed
 def irfftn(
     a: Array,
     s: Sequence[int] | None = None,

@@ -11,14 +11,14 @@ from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
 from weft.graph.extents import decide, decide_equal, derived, named
 from weft.ops.arguments import Array, array_argument, axis_of, fresh, integer_of, real_number, sequence_of, to_dtype
-from weft.ops.entrance import on_stream
 from weft.ops.joining import part
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["fftfreq", "fftshift", "ifftshift", "rfftfreq"]
 
 
-@on_stream
+@replayed
 def fftfreq(
     n: int,
     d: float = 1.0,
@@ -50,7 +50,7 @@ def fftfreq(
     return _frequencies("fftfreq", p.subtract(shifted, middle), length, d, dtype)
 
 
-@on_stream
+@replayed
 def rfftfreq(
     n: int,
     d: float = 1.0,
@@ -74,7 +74,7 @@ def rfftfreq(
     return _frequencies("rfftfreq", index, length, d, dtype)
 
 
-@on_stream
+@replayed
 def fftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
     """The array with frequency zero, which is first in the result of `fft`, moved to the middle.
 
@@ -91,7 +91,7 @@ def fftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOr
     return _shifted("fftshift", a, axes, lambda extent: (extent + 1) // 2)
 
 
-@on_stream
+@replayed
 def ifftshift(a: Array, axes: int | Sequence[int] | None = None, stream: StreamOrDevice = None) -> Array:
     """The inverse of `fftshift`; the arguments and errors are the same.
 

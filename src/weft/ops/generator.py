@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -14,12 +16,16 @@ from weft.graph.extents import agree
 from weft.graph.node import Handle, Shape, describe
 from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
 from weft.ops.convert import from_numpy
-from weft.ops.entrance import on_stream
+from weft.ops.entrance import in_the_name_of, on_stream
+from weft.ops.replays import replayed
 from weft.runtime.atomic import refuse_reentry
 from weft.runtime.devices import StreamOrDevice
 from weft.runtime.locks import fork_safe_lock
 
-__all__ = ["key", "seed", "split", "state"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["drawing", "key", "seed", "split", "state"]
 
 state: list[Array] = []
 """The key of the global generator. `seed` sets it; every random function that is called without a key replaces it."""
@@ -61,7 +67,7 @@ def seed(seed: int) -> None:
         state[:] = [fresh_state]
 
 
-@on_stream
+@replayed
 def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
     """``num`` independent keys derived from one: ``uint32[num, 2]``.
 
@@ -75,22 +81,58 @@ def split(key: Array, num: int = 2, stream: StreamOrDevice = None) -> Array:
     return random_words("split", (integer_of("split", "num", num), 2), _checked_key("split", key))
 
 
-def _next_key() -> Array:
-    """The next key of the global generator, whose state changes."""
+def drawing(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator of functions that make arrays from the argument ``key``, for which None stands for the next key of
+    the global generator. A call that raises leaves the generator as it was. What they make is replayed.
+    """
+    code = function.__code__
+    position = code.co_varnames.index("key")
+    # Local names, because `entrance` gets the globals of another module.
+    makes: Callable[..., R] = replayed(function)
+    draw, take_back = _next_key, _put_back
+
+    def entrance(*args: P.args, **kwargs: P.kwargs) -> R:
+        if (args[position] if len(args) > position else kwargs.get("key")) is not None:
+            return makes(*args, **kwargs)
+        before, after, key = draw()
+        try:
+            if len(args) > position:
+                return makes(*args[:position], key, *args[position + 1 :], **kwargs)
+            return makes(*args, **{**kwargs, "key": key})
+        except BaseException:
+            take_back(before, after)
+            raise
+
+    return on_stream(functools.wraps(function)(in_the_name_of(function, entrance)))
+
+
+def _next_key() -> tuple[Array, Array, Array]:
+    """The states of the global generator before and after this call, and the next key."""
     refuse_reentry(_state_lock)
     with _state_lock:
-        pair = p.random_bits(state[0], shape=(2, 2))
-        state[0], taken = (
-            p.squeeze(p.slice_(pair, starts=(row, 0), sizes=(1, 2), steps=(1, 1)), axes=(0,)) for row in (0, 1)
-        )
-        return taken
+        before = state[0]
+        state[0], taken = _halves(before)
+        return before, state[0], taken
+
+
+@replayed
+def _halves(key: Array) -> list[Array]:
+    """Two keys derived from one."""
+    pair = p.random_bits(key, shape=(2, 2))
+    return [p.pick(pair, axes=(0,), positions=(row,)) for row in (0, 1)]
+
+
+def _put_back(before: Array, after: Array) -> None:
+    """Undo `_next_key`, unless the state has changed since."""
+    with _state_lock:
+        if state[0] is after:
+            state[0] = before
 
 
 def random_words(name: str, shape: Shape, key: Any) -> Array:
-    """Random ``uint32`` of ``shape``, from ``key`` or from the next key of the global generator."""
+    """Random ``uint32`` of ``shape`` from a key."""
     checked_extents(name, shape)
-    found = _next_key() if key is None else _checked_key(name, key)
-    return p.random_bits(found, shape=shape)
+    return p.random_bits(_checked_key(name, key), shape=shape)
 
 
 def _checked_key(name: str, key: Any) -> Array:
@@ -124,10 +166,7 @@ def unit_interval(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
 
 def _word_pair(name: str, shape: Shape, key: Any) -> list[Array]:
     words = random_words(name, (2, *shape), key)
-    starts, steps = (0,) * len(shape), (1,) * (len(shape) + 1)
-    return [
-        p.squeeze(p.slice_(words, starts=(row, *starts), sizes=(1, *shape), steps=steps), axes=(0,)) for row in (0, 1)
-    ]
+    return [p.pick(words, axes=(0,), positions=(row,)) for row in (0, 1)]
 
 
 def symmetric_interval(name: str, shape: Shape, key: Any) -> Array:

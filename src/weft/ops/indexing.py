@@ -26,7 +26,6 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.axis_index import from_front, inside, need_elements
-from weft.ops.entrance import on_stream
 from weft.ops.masks import broadcast_update
 from weft.ops.replays import replayed
 from weft.primitives.batching import insert
@@ -35,7 +34,6 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["put_along_axis", "slice", "slice_update", "take", "take_along_axis"]
 
 
-@on_stream
 @replayed
 def take(a: Array, /, indices: int | Array, axis: int | None = None, *, stream: StreamOrDevice = None) -> Array:
     """Entries of ``a`` along an axis.
@@ -101,7 +99,6 @@ def _indices(name: str, indices: Any) -> Array:
     return array
 
 
-@on_stream
 @replayed
 def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """Elements of ``a`` along an axis, with separate indices for each row.
@@ -131,7 +128,7 @@ def take_along_axis(a: Array, /, indices: Array, axis: int | None = -1, *, strea
     return p.squeeze(taken, axes=tuple(range(rank, 2 * rank)))
 
 
-@on_stream
+@replayed
 def put_along_axis(
     a: Array, /, indices: Array, values: Array, axis: int | None = None, *, stream: StreamOrDevice = None
 ) -> Array:
@@ -199,7 +196,7 @@ def _index_of_each_axis(index: Array, axis: int) -> list[Array]:
     return [index if one == axis else p.iota(shape=shape, axis=one, dtype=dtypes.int32) for one in range(len(shape))]
 
 
-@on_stream
+@replayed
 def slice(
     a: Array, start_indices: Array, axes: Sequence[int], slice_size: Sequence[int], *, stream: StreamOrDevice = None
 ) -> Array:
@@ -233,7 +230,7 @@ def slice(
     return p.gather(x, *starts, axes=along, slice_sizes=sizes)
 
 
-@on_stream
+@replayed
 def slice_update(
     a: Array, update: Array, start_indices: Array, axes: Sequence[int], *, stream: StreamOrDevice = None
 ) -> Array:

@@ -30,6 +30,7 @@ from weft.ops.arguments import (
 )
 from weft.ops.entrance import on_stream
 from weft.ops.indexing import take
+from weft.ops.replays import replayed
 from weft.ops.scans import cumsum
 from weft.runtime.devices import StreamOrDevice
 
@@ -64,7 +65,7 @@ def _operands(name: str, arrays: Any, axis: Any) -> list[Array]:
     return [to_dtype(x, dtype) for x in operands]
 
 
-@on_stream
+@replayed
 def concatenate(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
     """Arrays one after the other along an axis, promoted to one dtype.
 
@@ -103,7 +104,7 @@ def _check_shapes(name: str, shapes: Sequence[Shape], axis: int) -> None:
 concat = concatenate
 
 
-@on_stream
+@replayed
 def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevice = None) -> Array:
     """Arrays of one shape along a new axis, promoted to one dtype.
 
@@ -126,7 +127,7 @@ def stack(arrays: Sequence[Array], axis: int | None = 0, *, stream: StreamOrDevi
     return expanded[0] if len(expanded) == 1 else p.concatenate(*expanded, axis=new)
 
 
-@on_stream
+@replayed
 def split(
     a: Array, /, indices_or_sections: int | Sequence[int], axis: int = 0, *, stream: StreamOrDevice = None
 ) -> list[Array]:
@@ -178,7 +179,7 @@ def _bound(index: int, extent: AnyExtent) -> AnyExtent:
     return smallest(largest(index, 0), extent)
 
 
-@on_stream
+@replayed
 def unstack(x: Array, /, *, axis: int = 0, stream: StreamOrDevice = None) -> tuple[Array, ...]:
     """A tuple of the entries along an axis.
 
@@ -212,13 +213,24 @@ def repeat(array: Array, repeats: int | Array, axis: int | None = None, *, strea
     >>> mx.repeat(mx.array([1, 2, 3]), mx.array([0, 1, 2]))
     array([2, 3, 3], dtype=int32)
     """
+    if isinstance(repeats, Handle) and repeats.node.ndim:
+        x, along = _rows_to_repeat(array, axis)
+        return _repeated_each(x, repeats, along)
+    return _repeated(array, repeats, axis)
+
+
+def _rows_to_repeat(array: Any, axis: Any) -> tuple[Array, int]:
+    """An array and its axis along which elements are repeated; for None, the flattened array."""
     x = array_argument("repeat", array, "array")
     if axis is None:
-        x = p.reshape(x, shape=(x.node.size,))
-        axis = 0
-    along = axis_of("repeat", axis, x.node.ndim)
-    if isinstance(repeats, Handle) and repeats.node.ndim:
-        return _repeated_each(x, repeats, along)
+        return p.reshape(x, shape=(x.node.size,)), 0
+    return x, axis_of("repeat", axis, x.node.ndim)
+
+
+@replayed
+def _repeated(array: Any, repeats: Any, axis: Any) -> Array:
+    """`repeat` with one number for all elements."""
+    x, along = _rows_to_repeat(array, axis)
     times = count_of("repeat", "repeats", repeats)
     shape = x.node.shape
     each = p.expand(x, axes=(along + 1,))
@@ -246,7 +258,7 @@ def _repeated_each(x: Array, repeats: Array, axis: int) -> Array:
     return take(x, p.searchsorted(ends, p.iota(shape=(size,), axis=0, dtype=dtypes.int64), right=True), axis)
 
 
-@on_stream
+@replayed
 def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = None) -> Array:
     """The whole array several times along each axis.
 
@@ -271,7 +283,7 @@ def tile(a: Array, reps: int | Sequence[int], /, *, stream: StreamOrDevice = Non
     return p.reshape(spread, shape=tuple([n * m for n, m in zip(counts, extents, strict=True)]))
 
 
-@on_stream
+@replayed
 def roll(
     a: Array,
     shift: int | Sequence[int],
@@ -323,7 +335,7 @@ def _wrapped(distance: int, extent: int) -> int:
     return distance % extent if extent else 0
 
 
-@on_stream
+@replayed
 def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """The elements along axes in the opposite order.
 
@@ -347,7 +359,7 @@ def flip(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Stream
     )
 
 
-@on_stream
+@replayed
 def diff(
     a: Array,
     /,

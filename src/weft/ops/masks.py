@@ -16,7 +16,7 @@ import numpy as np
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.evaluate import evaluate
-from weft.graph.extents import AnyExtent, agree, decide, decide_equal, smallest
+from weft.graph.extents import AnyExtent, agree, decide, decide_equal, identical, smallest
 from weft.graph.node import Handle, Shape
 from weft.graph.tracing import trace_of
 from weft.ops.arguments import Array, broadcast, broadcasted_shape, shape_text
@@ -193,6 +193,8 @@ def _check_count(flat: Array, count: AnyExtent) -> None:
 def broadcast_update(new: Array, shape: Shape, name: str) -> Array:
     """``new`` broadcast to ``shape``; surplus axes of extent 1 in front are dropped."""
     found = new.node.shape
+    if not found or identical(found, shape):
+        return broadcast(new, shape)
     extra = len(found) - len(shape)
     if extra > 0 and all(agree(extent, 1) for extent in found[:extra]):
         new = p.squeeze(new, axes=tuple(range(extra)))

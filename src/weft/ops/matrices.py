@@ -18,12 +18,13 @@ from weft.ops.linalg import inv, matrices, require_matrices
 from weft.ops.norms import norm_over
 from weft.ops.products import matmul
 from weft.ops.reductions import sum as total
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["diagonal", "matrix_norm", "matrix_power", "matrix_rank", "svdvals", "trace", "vector_norm"]
 
 
-@on_stream
+@replayed
 def diagonal(a: Array, /, *, offset: int = 0, stream: StreamOrDevice = None) -> Array:
     """Diagonals of the matrices in the last two axes.
 
@@ -46,7 +47,7 @@ def _diagonal(name: str, a: Any, offset: Any) -> Array:
     return diagonal_of(f"linalg.{name}", x, offset, -2, -1)
 
 
-@on_stream
+@replayed
 def trace(a: Array, /, *, offset: int = 0, dtype: Dtype | None = None, stream: StreamOrDevice = None) -> Array:
     """The sums of diagonals of the matrices in the last two axes.
 
@@ -64,7 +65,7 @@ def trace(a: Array, /, *, offset: int = 0, dtype: Dtype | None = None, stream: S
     return total(_diagonal("trace", a, offset), -1, dtype=None if dtype is None else as_dtype(dtype))
 
 
-@on_stream
+@replayed
 def matrix_norm(a: Array, /, *, keepdims: bool = False, ord: Any = "fro", stream: StreamOrDevice = None) -> Array:
     """Norms of the matrices in the last two axes; see `mx.linalg.norm` for ``ord``.
 
@@ -84,7 +85,7 @@ def matrix_norm(a: Array, /, *, keepdims: bool = False, ord: Any = "fro", stream
     return norm_over("linalg.matrix_norm", x, ord, (x.node.ndim - 2, x.node.ndim - 1), keepdims)
 
 
-@on_stream
+@replayed
 def vector_norm(
     a: Array,
     /,

@@ -19,15 +19,14 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.entrance import on_stream
-from weft.ops.generator import symmetric_interval
+from weft.ops.generator import drawing, symmetric_interval
 from weft.primitives.conversions import wide_dtype
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["multivariate_normal"]
 
 
-@on_stream
+@drawing
 def multivariate_normal(
     mean: Array,
     cov: Array,

@@ -25,6 +25,7 @@ __all__ = ["from_nested"]
 
 Nested = list[Any] | tuple[Any, ...]
 
+_FEW = 64
 _PYTHON_NUMBERS = frozenset((bool, int, float, complex))
 
 
@@ -50,6 +51,8 @@ def from_nested(name: str, values: Nested, dtype: Dtype | None = None) -> Array:
             array_of(name, "an element", element, dtype or dtypes.int64)  # raises for the one that does not fit
     if dtype is None and kinds <= _PYTHON_NUMBERS and found.dtype.kind in "iu":
         dtype = dtypes.int32 if _fits(found, dtypes.int32) else dtypes.int64
+        if dtype is dtypes.int32:
+            return from_numpy(found, dtype)
     if dtype is not None and dtype.is_integer and found.dtype.kind in "iu" and not _fits(found, dtype):
         raise ValueError(f"[{name}] {_outermost(found)} does not fit {dtype.name}.")
     return from_numpy(found, dtype)
@@ -82,7 +85,11 @@ def _numbers(name: str, values: Nested) -> np.ndarray[Any, Any]:
 
 
 def _fits(found: np.ndarray[Any, Any], dtype: Dtype) -> bool:
-    return not found.size or (dtype.lowest <= int(found.min()) and int(found.max()) <= dtype.highest)
+    if not found.size:
+        return True
+    # A reduction by NumPy takes longer than this for a few numbers.
+    numbers = found.ravel().tolist() if found.size <= _FEW else (int(found.min()), int(found.max()))
+    return dtype.lowest <= min(numbers) and max(numbers) <= dtype.highest
 
 
 def _outermost(found: np.ndarray[Any, Any]) -> int:

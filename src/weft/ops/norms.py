@@ -24,10 +24,10 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.reductions import max as largest
 from weft.ops.reductions import min as smallest
 from weft.ops.reductions import sum as total
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
 __all__ = ["cross", "norm"]
@@ -35,7 +35,7 @@ __all__ = ["cross", "norm"]
 _MATRIX_ORDERS = "1, -1, 2, -2, inf, -inf, 'fro' or 'nuc'"
 
 
-@on_stream
+@replayed
 def norm(
     a: Array,
     /,
@@ -168,7 +168,7 @@ def _of_singular_values(x: Array, axes: tuple[int, ...], keepdims: bool, fold: A
     return p.expand(result, axes=tuple(sorted(axes))) if keepdims else result
 
 
-@on_stream
+@replayed
 def cross(a: Array, b: Array, axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
     """Cross products of vectors along an axis.
 

@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 __all__ = ["called_by_numpy"]
 
-_ADDED = ("dtype", "initial", "out", "where")
+_ADDED = frozenset(("dtype", "initial", "out", "where"))
 
 
 def called_by_numpy(function: Callable[P, R]) -> Callable[P, R]:
@@ -28,12 +28,12 @@ def called_by_numpy(function: Callable[P, R]) -> Callable[P, R]:
     unused.
     """
     plain: Callable[..., R] = function
-    translate = _translated
+    added, translate = _ADDED, _translated
 
     def method(*args: P.args, **kwargs: P.kwargs) -> R:
-        if kwargs:
+        if kwargs and not added.isdisjoint(kwargs):
             return plain(*translate(function.__name__, args, kwargs), **kwargs)
-        return plain(*args)
+        return plain(*args, **kwargs)
 
     return functools.wraps(function)(in_the_name_of(function, method))
 
@@ -41,8 +41,6 @@ def called_by_numpy(function: Callable[P, R]) -> Callable[P, R]:
 def _translated(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The positional arguments, after the keyword arguments that NumPy passes were checked and removed."""
     added = {word: kwargs.pop(word) for word in _ADDED if word in kwargs}
-    if not added:
-        return args
     for word, remedy in (("out", "Use the result"), ("initial", "Combine it with the result")):
         if added.get(word) is not None:
             raise TypeError(f"[{name}] {word}= is not supported. {remedy}.")

@@ -22,7 +22,6 @@ from weft.ops.arguments import (
     to_dtype,
 )
 from weft.ops.convert import python_scalar
-from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
@@ -31,7 +30,6 @@ __all__ = ["pad"]
 Widths = list[tuple[int, int]]
 
 
-@on_stream
 @replayed
 def pad(
     a: Array,

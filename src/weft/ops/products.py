@@ -22,7 +22,6 @@ from weft.ops.arguments import (
     real_number,
     shape_text,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.reductions import whole_sum_dtype
 from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
@@ -41,7 +40,6 @@ def _operands(name: str, a: Any, b: Any) -> list[Array]:
     return operands
 
 
-@on_stream
 @replayed
 def matmul(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of the matrices in the last two axes; the axes in front are broadcast.
@@ -105,7 +103,7 @@ def _batched(name: str, a: Array, b: Array) -> Array:
     return p.matmul(broadcast(a, (*batch, *left[-2:])), broadcast(b, (*batch, *right[-2:])))
 
 
-@on_stream
+@replayed
 def addmm(
     c: Array,
     a: Array,
@@ -172,7 +170,7 @@ def _contracted(name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Se
     return p.reshape(p.matmul(x, y), shape=(*row_shape, *column_shape))
 
 
-@on_stream
+@replayed
 def tensordot(a: Array, b: Array, /, axes: int | Sequence[Any] = 2, *, stream: StreamOrDevice = None) -> Array:
     """The sum of products over axes of both arrays.
 
@@ -207,7 +205,7 @@ def _two_lists(axes: Sequence[Any], left: int, right: int) -> tuple[Sequence[int
     return distinct_axes("tensordot", axes[0], left), distinct_axes("tensordot", axes[1], right)
 
 
-@on_stream
+@replayed
 def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The sum of products over the last axis of both; with a 0-d array, the product.
 
@@ -224,7 +222,7 @@ def inner(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return _contracted("inner", x, y, [x.node.ndim - 1], [y.node.ndim - 1])
 
 
-@on_stream
+@replayed
 def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The products of every element of ``a`` with every element of ``b``: ``(M,)`` and ``(N,)`` give ``(M, N)``.
 
@@ -241,7 +239,7 @@ def outer(a: Array, b: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return p.multiply(column, row)
 
 
-@on_stream
+@replayed
 def vecdot(a: Array, b: Array, /, *, axis: int = -1, stream: StreamOrDevice = None) -> Array:
     """The sum of conj(a) * b over an axis; the other axes are broadcast.
 
@@ -285,7 +283,7 @@ def _extent_from_end(x: Array, axis: int) -> AnyExtent:
     return extent
 
 
-@on_stream
+@replayed
 def kron(a: Array, b: Array, *, stream: StreamOrDevice = None) -> Array:
     """The Kronecker product: every element of ``a`` replaced by its product with ``b``.
 

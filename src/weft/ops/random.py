@@ -39,9 +39,9 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.generator import (
     difference,
+    drawing,
     key,
     random_words,
     seed,
@@ -102,7 +102,7 @@ def _spread(x: Any, shape: Shape) -> Any:
     return broadcast(x, shape) if isinstance(x, Handle) else x
 
 
-@on_stream
+@drawing
 def uniform(
     low: Any = 0,
     high: Any = 1,
@@ -140,7 +140,7 @@ def _uniform(name: str, low: Any, high: Any, shape: Shape, dtype: Dtype, key: An
     return p.add(p.multiply(unit, difference(high, low, dtype)), low)
 
 
-@on_stream
+@drawing
 def normal(
     shape: Sequence[int] = (),
     dtype: Dtype | None = dtypes.float32,
@@ -206,7 +206,7 @@ def _complex_standard(shape: Shape, key: Any) -> Array:
     return p.add(real, p.multiply(imag, 1j))
 
 
-@on_stream
+@drawing
 def truncated_normal(
     lower: Any,
     upper: Any,
@@ -241,7 +241,7 @@ def truncated_normal(
     return p.maximum(result, broadcast(low, extents))
 
 
-@on_stream
+@drawing
 def gumbel(
     shape: Sequence[int] = (),
     dtype: Dtype | None = dtypes.float32,
@@ -268,7 +268,7 @@ def _gumbel(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
     return x
 
 
-@on_stream
+@drawing
 def laplace(
     shape: Sequence[int] = (),
     dtype: Dtype | None = dtypes.float32,
@@ -299,7 +299,7 @@ def laplace(
     return p.add(result, loc) if loc != 0 else result
 
 
-@on_stream
+@drawing
 def bernoulli(
     p: Any = 0.5,
     shape: Sequence[int] | None = None,
@@ -330,7 +330,7 @@ def _is_below(unit: Array, probability: Array) -> Array:
     return p.less(to_dtype(unit, dtype), bound)
 
 
-@on_stream
+@drawing
 def randint(
     low: Any,
     high: Any,
@@ -382,7 +382,7 @@ def _bound(value: Any, less: int, dtype: Dtype) -> Any:
     return to_dtype(p.subtract(whole, less), dtype)
 
 
-@on_stream
+@drawing
 def categorical(
     logits: Array,
     axis: int = -1,
@@ -457,7 +457,7 @@ def _of_one_row(logits: Array, shape: Shape, key: Any) -> Array:
     return p.minimum(index, count - 1)
 
 
-@on_stream
+@drawing
 def permutation(x: Any, axis: int = 0, key: Array | None = None, stream: StreamOrDevice = None) -> Array:
     """The numbers 0 to ``x - 1``, or the entries of an array along ``axis``, in random order.
 

@@ -23,7 +23,6 @@ from weft.ops.arguments import (
     shape_text,
     to_dtype,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
 from weft.primitives.reductions import Reduction
 from weft.runtime.devices import StreamOrDevice
@@ -61,7 +60,6 @@ def _reduced(primitive: Reduction, x: Array, axes: tuple[int, ...], keepdims: bo
     return p.expand(result, axes=axes) if keepdims and axes else result
 
 
-@on_stream
 @replayed
 def sum(
     a: Array,
@@ -88,7 +86,7 @@ def sum(
     return _total("sum", p.sum, a, axis, keepdims, dtype)
 
 
-@on_stream
+@replayed
 def prod(
     a: Array,
     /,
@@ -123,7 +121,6 @@ def _plain(name: str, primitive: Reduction, a: Any, axis: Axis, keepdims: bool) 
     return _reduced(primitive, x, axes_of(name, axis, x.node.ndim), keepdims)
 
 
-@on_stream
 @replayed
 def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The largest element over axes; NaN if one is NaN. Complex numbers are compared by real, then by imaginary part.
@@ -141,7 +138,6 @@ def max(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     return _plain("max", p.max_, a, axis, keepdims)
 
 
-@on_stream
 @replayed
 def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The smallest element over axes; NaN if one is NaN. Complex numbers are compared by real, then by imaginary part.
@@ -159,7 +155,7 @@ def min(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     return _plain("min", p.min_, a, axis, keepdims)
 
 
-@on_stream
+@replayed
 def minmax(
     a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None
 ) -> tuple[Array, Array]:
@@ -179,7 +175,7 @@ def minmax(
     return _reduced(p.min_, x, axes, keepdims), _reduced(p.max_, x, axes, keepdims)
 
 
-@on_stream
+@replayed
 def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Whether all elements over axes are different from zero.
 
@@ -193,7 +189,7 @@ def all(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     return _plain("all", p.all_, a, axis, keepdims)
 
 
-@on_stream
+@replayed
 def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """Whether any element over axes is different from zero.
 
@@ -207,7 +203,7 @@ def any(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Strea
     return _plain("any", p.any_, a, axis, keepdims)
 
 
-@on_stream
+@replayed
 def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, stream: StreamOrDevice = None) -> Array:
     """How many elements over axes are not zero, as int32.
 
@@ -224,7 +220,6 @@ def count_nonzero(a: Array, /, *, axis: Axis = None, keepdims: bool = False, str
     return _reduced(p.sum, ones, axes, keepdims)
 
 
-@on_stream
 @replayed
 def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The index of the largest element along an axis, as uint32: the first of equal ones, or that of the first NaN.
@@ -242,7 +237,6 @@ def argmax(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stre
     return _index_of("argmax", p.argmax, a, axis, keepdims)
 
 
-@on_stream
 @replayed
 def argmin(a: Array, /, axis: int | None = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The index of the smallest element along an axis, as uint32: the first of equal ones, or that of the first NaN.
@@ -280,7 +274,6 @@ def _mean_of(x: Array, axes: tuple[int, ...]) -> Array:
     return p.divide(p.sum(x, axes=axes), extent_constant(count, x.node.dtype))
 
 
-@on_stream
 @replayed
 def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """The mean over axes; of integers in float32; half precision is computed in float32.
@@ -299,7 +292,6 @@ def mean(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: Stre
     return p.expand(result, axes=axes) if keepdims and axes else result
 
 
-@on_stream
 @replayed
 def var(
     a: Array,
@@ -325,7 +317,6 @@ def var(
     return _moment("var", a, axis, keepdims, _subtracted("var", ddof, correction), False)
 
 
-@on_stream
 @replayed
 def std(
     a: Array,
@@ -407,7 +398,6 @@ def _is_empty(x: Array, axes: tuple[int, ...]) -> bool:
     return builtins.any(decide_equal(x.node.shape[axis], 0) for axis in axes)
 
 
-@on_stream
 @replayed
 def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream: StreamOrDevice = None) -> Array:
     """log(sum(exp(a))) over axes without overflow; integers are computed in float32. For no elements it is -inf.
@@ -436,7 +426,6 @@ def logsumexp(a: Array, /, axis: Axis = None, keepdims: bool = False, *, stream:
     return p.expand(result, axes=axes) if keepdims and axes else result
 
 
-@on_stream
 @replayed
 def softmax(a: Array, /, axis: Axis = None, *, precise: bool = False, stream: StreamOrDevice = None) -> Array:
     """exp(a) / sum(exp(a)) over axes without overflow; integers and half precision are computed in float32.

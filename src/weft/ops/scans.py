@@ -8,7 +8,6 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype, as_dtype
 from weft.ops.arguments import Array, array_argument, axis_of, inexact, to_dtype
-from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
 from weft.primitives.scans import Scan
 from weft.runtime.devices import StreamOrDevice
@@ -16,7 +15,6 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "logcumsumexp"]
 
 
-@on_stream
 @replayed
 def cumsum(
     a: Array,
@@ -58,7 +56,7 @@ def cumsum(
     return _from_initial(_scanned("cumsum", p.cumsum, x, axis, reverse, inclusive), 0, axis, include_initial, reverse)
 
 
-@on_stream
+@replayed
 def cumprod(
     a: Array,
     /,
@@ -94,7 +92,7 @@ def cumprod(
     return _from_initial(x, 1, axis, include_initial, reverse)
 
 
-@on_stream
+@replayed
 def cummax(
     a: Array,
     /,
@@ -126,7 +124,7 @@ def cummax(
     return _scanned("cummax", p.cummax, array_argument("cummax", a), axis, reverse, inclusive)
 
 
-@on_stream
+@replayed
 def cummin(
     a: Array,
     /,
@@ -157,7 +155,7 @@ def cummin(
     return _scanned("cummin", p.cummin, array_argument("cummin", a), axis, reverse, inclusive)
 
 
-@on_stream
+@replayed
 def logcumsumexp(
     a: Array,
     /,

@@ -13,6 +13,7 @@ from weft import dtypes
 from weft.graph.extents import agree
 from weft.ops.arguments import Array, array_argument, promoted, refuse_traced
 from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.ops.sorting import SortedElements
 from weft.runtime.devices import StreamOrDevice
 
@@ -139,7 +140,7 @@ def _nonzero_indices(row: Array) -> Array:
     return p.slice_(p.marked_first(marks), starts=(0,), sizes=(count,), steps=(1,))
 
 
-@on_stream
+@replayed
 def isin(x1: Any, x2: Any, /, *, invert: bool = False, stream: StreamOrDevice = None) -> Array:
     """For each element of ``x1`` whether it is among those of ``x2``; NaN is in no array.
 

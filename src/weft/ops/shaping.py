@@ -26,7 +26,6 @@ from weft.ops.arguments import (
     shape_of,
     shape_text,
 )
-from weft.ops.entrance import on_stream
 from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 
@@ -50,7 +49,6 @@ __all__ = [
 ]
 
 
-@on_stream
 @replayed
 def reshape(
     a: Array, /, shape: int | Sequence[int], *, copy: bool | None = None, stream: StreamOrDevice = None
@@ -94,7 +92,7 @@ def _inferred(name: str, wanted: Shape, size: AnyExtent, source: Shape) -> Shape
     return tuple([left if extent == -1 else extent for extent in wanted])
 
 
-@on_stream
+@replayed
 def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: StreamOrDevice = None) -> Array:
     """The axes from ``start_axis`` to ``end_axis`` (included) merged into one.
 
@@ -120,7 +118,7 @@ def flatten(a: Array, /, start_axis: int = 0, end_axis: int = -1, *, stream: Str
     return p.reshape(x, shape=joined)
 
 
-@on_stream
+@replayed
 def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """One axis split into several.
 
@@ -143,7 +141,6 @@ def unflatten(a: Array, /, axis: int, shape: Sequence[int], *, stream: StreamOrD
     return p.reshape(x, shape=wanted)
 
 
-@on_stream
 @replayed
 def transpose(a: Array, /, axes: Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """The axes in another order.
@@ -179,7 +176,7 @@ def _permuted(x: Array, order: tuple[int, ...]) -> Array:
     return p.transpose(x, axes=order)
 
 
-@on_stream
+@replayed
 def matrix_transpose(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     """The last two axes exchanged.
 
@@ -195,7 +192,7 @@ def matrix_transpose(a: Array, /, *, stream: StreamOrDevice = None) -> Array:
     return swapaxes(x, -1, -2)
 
 
-@on_stream
+@replayed
 def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = None) -> Array:
     """Two axes exchanged.
 
@@ -213,7 +210,7 @@ def swapaxes(a: Array, /, axis1: int, axis2: int, *, stream: StreamOrDevice = No
     return _permuted(x, tuple(order))
 
 
-@on_stream
+@replayed
 def moveaxis(
     a: Array,
     /,
@@ -246,7 +243,7 @@ def moveaxis(
     return _permuted(x, tuple(order))
 
 
-@on_stream
+@replayed
 def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: StreamOrDevice = None) -> Array:
     """The array without axes of extent 1.
 
@@ -268,7 +265,7 @@ def squeeze(a: Array, /, axis: int | Sequence[int] | None = None, *, stream: Str
     return p.squeeze(x, axes=axes) if axes else fresh(x)
 
 
-@on_stream
+@replayed
 def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """The array with new axes of extent 1.
 
@@ -286,7 +283,7 @@ def expand_dims(a: Array, /, axis: int | Sequence[int], *, stream: StreamOrDevic
     return p.expand(x, axes=axes) if axes else fresh(x)
 
 
-@on_stream
+@replayed
 def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevice = None) -> Array:
     """The array repeated to ``shape`` without copying: axes of extent 1 and missing axes in front are repeated.
 
@@ -305,7 +302,7 @@ def broadcast_to(a: Any, /, shape: int | Sequence[int], *, stream: StreamOrDevic
     return broadcast_anew(x, wanted)
 
 
-@on_stream
+@replayed
 def broadcast_arrays(*arrays: Array, stream: StreamOrDevice = None) -> list[Array]:
     """All arrays repeated to their common shape.
 
@@ -339,7 +336,7 @@ def _with_axes(name: str, arrays: Sequence[Any], new_axes: Sequence[tuple[int, .
     return results[0] if len(results) == 1 else results
 
 
-@on_stream
+@replayed
 def atleast_1d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
     """Arrays with at least one dimension: one result for one array, else a list.
 
@@ -349,7 +346,7 @@ def atleast_1d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Arra
     return _with_axes("atleast_1d", arys, [(0,)])
 
 
-@on_stream
+@replayed
 def atleast_2d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
     """Arrays with at least two dimensions, vectors as rows: one result for one array, else a list.
 
@@ -359,7 +356,7 @@ def atleast_2d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Arra
     return _with_axes("atleast_2d", arys, [(0, 1), (0,)])
 
 
-@on_stream
+@replayed
 def atleast_3d(*arys: Array, stream: StreamOrDevice = None) -> Array | list[Array]:
     """Arrays with at least three dimensions: ``(n,)`` becomes ``(1, n, 1)``, ``(m, n)`` becomes ``(m, n, 1)``.
 

@@ -48,7 +48,6 @@ def _moved_back(x: Array, axis: int) -> Array:
     return p.move_axis(x, x.node.ndim - 1, axis)
 
 
-@on_stream
 @replayed
 def sort(
     a: Array,
@@ -83,7 +82,6 @@ def sort(
     return _moved_back(p.reversed_rows(found) if descending else found, along)
 
 
-@on_stream
 @replayed
 def argsort(
     a: Array,
@@ -129,7 +127,6 @@ def _parted(primitive: Any, x: Array, kth: Any, axis: int) -> Array:
     return _moved_back(primitive(x, kth=number if number >= 0 else extent + number), axis)
 
 
-@on_stream
 @replayed
 def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """The elements along an axis, rearranged so that the one at index ``kth`` is the one that `sort` puts there.
@@ -153,7 +150,6 @@ def partition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrD
     return _parted(p.partition, x, kth, along)
 
 
-@on_stream
 @replayed
 def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """Indices that rearrange the elements along an axis as `partition` does.
@@ -177,7 +173,6 @@ def argpartition(a: Array, /, kth: int, axis: int | None = -1, *, stream: Stream
     return _parted(p.argpartition, x, kth, along)
 
 
-@on_stream
 @replayed
 def topk(a: Array, /, k: int, axis: int | None = -1, *, stream: StreamOrDevice = None) -> Array:
     """The ``k`` largest elements along an axis, in ascending order.
@@ -204,7 +199,6 @@ def topk(a: Array, /, k: int, axis: int | None = -1, *, stream: StreamOrDevice =
     return _moved_back(p.sort(x, start=extent - number, count=number), along)
 
 
-@on_stream
 @replayed
 def median(
     a: Array,
@@ -267,7 +261,6 @@ def _order_of(rows: Array, sorter: Any) -> Array:
     return order
 
 
-@on_stream
 @replayed
 def searchsorted(
     sorted_sequence: Array,

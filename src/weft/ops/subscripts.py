@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -16,19 +17,19 @@ import weft.primitives as p
 from weft import dtypes
 from weft.checks import plain_int, shown
 from weft.errors import ArgumentTypeError, AxisError
-from weft.graph.node import Handle, Node, Shape
+from weft.graph.node import Handle, Node, Shape, new_node
 from weft.graph.shown import Extent
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.axis_index import checked_index, from_front, need_elements, strided_range
 from weft.ops.convert import as_array, python_scalar
 from weft.ops.masks import NO_SHAPE, broadcast_update, has_mask, lone_mask, masked, with_lists_as_masks, without_masks
 from weft.ops.replays import replayed
+from weft.ops.strided_parts import strided_part
 from weft.runtime.devices import current_stream
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
 
 _EVERYTHING = slice(None)
-_PLAIN_BOUNDS = {int, type(None)}
 _NAMED = -1
 """Marks an axis that is indexed by an int or an array."""
 _APART = -2
@@ -49,32 +50,37 @@ def getitem(x: Array, index: Any) -> Array:
         extent: Any = node.shape[0]
         if type(extent) is int and -extent <= index < extent:
             position = index if index >= 0 else index + extent
-            return p.wrap(Node(p.pick, (node,), ((0,), (position,)), node.shape[1:], node.dtype, current_stream()))
+            return p.wrap(new_node(p.pick, (node,), ((0,), (position,)), node.shape[1:], node.dtype, current_stream()))
     if type(index) is Handle.concrete and index.node.dtype.is_integer:
-        return _at_integers(x, index)
-    items = index if type(index) is tuple else (index,)
-    for common in (_entry_or_column, _neighbours):
-        found = common(node, items)
+        return _selected(x, index)
+    items = (None,) if index is None else index
+    if type(items) is tuple:
+        found = None if items and items[0] is Ellipsis else _entry_or_column(node, items)
+        if found is None and NoneType in map(type, items):
+            found = _with_new_axes(node, items)
         if found is not None:
             return found
+    part = strided_part(node.shape, index)
+    if part is not None:
+        return part.read(node)
     if has_mask(index):
         index = with_lists_as_masks(index)
         if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
             return getitem(p.expand(x, axes=(0,)), as_array(index)[None])
         index = without_masks(index, node.shape)
-    return Subscript(node.shape, index).read(x)
+    return _selected(x, index)
 
 
 @replayed
-def _at_integers(x: Array, index: Array) -> Array:
-    """The result for a single array of integers, as in the look-up of rows of a table."""
+def _selected(x: Array, index: Any) -> Array:
+    """``x[index]`` without masks."""
     return Subscript(x.node.shape, index).read(x)
 
 
 def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
     """The result for an index of ints and full slices; None for other indices, or if an int is out of range.
 
-    Such indices are frequent, so checks that cannot fail are skipped.
+    Such indices are frequent, so the general steps are skipped.
     """
     shape = node.shape
     if len(items) > len(shape):
@@ -93,38 +99,32 @@ def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
         return None
     rest += shape[len(items) :]
     params = (tuple(axes), tuple(positions))
-    return p.wrap(Node(p.pick, (node,), params, tuple(rest), node.dtype, current_stream()))
+    return p.wrap(new_node(p.pick, (node,), params, tuple(rest), node.dtype, current_stream()))
 
 
-def _neighbours(node: Node, items: tuple[Any, ...]) -> Array | None:
-    """The result for an index of slices with step 1, possibly after an ellipsis; None for other indices.
-
-    Such indices are frequent, too.
-    """
-    shape = node.shape
-    missing = len(shape) - len(items)
-    if items and items[0] is Ellipsis:
-        items = (*[_EVERYTHING] * (missing + 1), *items[1:])
-    starts, sizes = [0] * len(shape), list(shape)
-    if len(items) > len(shape):
-        return None
-    is_sliced = False
-    for axis, item in enumerate(items):
-        if type(item) is not slice:
+def _with_new_axes(node: Node, items: tuple[Any, ...]) -> Array | None:
+    """The result for an index of None and full slices, possibly with an ellipsis; None for other indices."""
+    slices, ellipses, new = 0, 0, 0
+    for item in items:
+        if item is None:
+            new += 1
+        elif item is Ellipsis:
+            ellipses += 1
+        elif type(item) is slice and item == _EVERYTHING:
+            slices += 1
+        else:
             return None
-        if item == _EVERYTHING:
-            continue
-        extent: Any = shape[axis]
-        if type(extent) is not int or item.step is not None or {type(item.start), type(item.stop)} - _PLAIN_BOUNDS:
-            return None
-        start, stop, _ = item.indices(extent)
-        sizes[axis] = builtins.max(stop - start, 0)
-        starts[axis] = start if sizes[axis] else 0
-        is_sliced = True
-    if not is_sliced:
+    rest = len(node.shape) - slices
+    if not new or rest < 0 or ellipses > 1:
         return None
-    part = tuple(sizes)
-    return p.wrap(Node(p.slice_, (node,), (tuple(starts), part, (1,) * len(part)), part, node.dtype, current_stream()))
+    shape = list(node.shape)
+    axes, axis = [], 0
+    for item in items:
+        if item is None:
+            axes.append(axis)
+            shape.insert(axis, 1)
+        axis += rest if item is Ellipsis else 1
+    return p.wrap(new_node(p.expand, (node,), (tuple(axes),), tuple(shape), node.dtype, current_stream()))
 
 
 def setitem(x: Array, index: Any, value: Any) -> Array:
@@ -139,10 +139,26 @@ def update(x: Array, index: Any, value: Any, mode: str, name: str = "setitem") -
     replace, the last one remains. Messages name the function ``name``.
     """
     new = new_value(x, value, name)
+    part = strided_part(x.node.shape, index)
+    if part is not None:
+        return part.write(x, new, mode, name)
     if (alone := lone_mask(index, x.node.shape)) is not None:
-        return masked(x, *alone, new, mode, name)
+        write = masked if new.node.shape else _filled
+        return write(x, *alone, new, mode, name)
     if has_mask(index):
         index = without_masks(with_lists_as_masks(index), x.node.shape)
+    return _updated(x, index, new, mode, name)
+
+
+@replayed
+def _filled(x: Array, mask: Array, axis: int, number: Array, mode: str, name: str) -> Array:
+    """`masked` with a single number, so that the mask is not read to compare the number of its elements."""
+    return masked(x, mask, axis, number, mode, name)
+
+
+@replayed
+def _updated(x: Array, index: Any, new: Array, mode: str, name: str) -> Array:
+    """`update` without masks, by values of the dtype of ``x``."""
     return Subscript(x.node.shape, index).write(x, new, mode, name)
 
 
@@ -150,6 +166,8 @@ def new_value(x: Array, value: Any, name: str) -> Array:
     dtype = x.node.dtype
     if isinstance(value, Handle):
         return to_dtype(value, dtype)
+    if type(value) is float and dtype.is_floating:
+        return p.wrap(p.constant.make(value, dtype))
     if isinstance(value, float) and dtype.is_integer and math.isfinite(value):
         value = int(value)
     if python_scalar(value) is not None:

@@ -20,14 +20,14 @@ from weft.ops.arguments import (
     shape_of,
     shape_text,
 )
-from weft.ops.entrance import on_stream
+from weft.ops.replays import replayed
 from weft.runtime.devices import StreamOrDevice
 from weft.runtime.memory import contiguous_strides
 
 __all__ = ["as_strided", "view"]
 
 
-@on_stream
+@replayed
 def as_strided(
     a: Array,
     /,
@@ -72,7 +72,7 @@ def as_strided(
     return p.as_strided(flat, shape=extents, strides=steps, offset=count_of("as_strided", "offset", offset))
 
 
-@on_stream
+@replayed
 def view(a: Any, dtype: Dtype, stream: StreamOrDevice = None) -> Array:
     """The bytes of the elements, read as another dtype.
 

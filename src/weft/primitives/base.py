@@ -16,7 +16,7 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.errors import ArgumentTypeError
 from weft.graph.extents import agree, derived, identical, named
-from weft.graph.node import Handle, Node, Shape, describe, wrap
+from weft.graph.node import Handle, Node, Shape, describe, new_node, wrap
 from weft.graph.symbolic import SymbolicExtent
 from weft.primitives.index import ZERO, AxisTerm, Terms, strides_through_view, through_view
 from weft.primitives.routine import Routine
@@ -52,7 +52,7 @@ class Primitive:
     ``routine``: computes a node as a whole; its inputs and results are in memory.
     ``several``: a node has several results; see `Several`. ``is_transparent``: these are its inputs under other names.
     ``is_result``: a node is one of these results; its parameter is the position.
-    ``has_alias``: the primitive overrides `alias`.
+    ``has_alias``, ``has_padded``: the primitive overrides `alias`, or `padded`.
     ``is_bound``: the result is at least each of the inputs, or each element of the input, or NaN.
     ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
@@ -71,10 +71,12 @@ class Primitive:
     is_bound = False
     linear_jvp = False
     has_alias = False
+    has_padded = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.has_alias = cls.alias is not Primitive.alias
+        cls.has_padded = cls.padded is not Primitive.padded
 
     def __call__(self, *operands: Any, **params: Any) -> Array:
         """Infer the result's shape and dtype, and make its node."""
@@ -83,14 +85,14 @@ class Primitive:
         if self.routine is not None:
             return wrap(self.node(nodes, params, shape, dtype, current_stream()))
         values = tuple([params[name] for name in self.parameters])
-        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
+        return wrap(new_node(self, nodes, values, shape, dtype, current_stream()))
 
     def node(
         self, inputs: tuple[Node, ...], params: dict[str, Any], shape: Shape, dtype: Dtype, stream: Stream | None
     ) -> Node:
         """A node of this operation. Raises if the device of the stream has no step for its routine."""
         self.require_step(inputs, stream)
-        return Node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
+        return new_node(self, inputs, tuple([params[name] for name in self.parameters]), shape, dtype, stream)
 
     def require_step(self, inputs: tuple[Node, ...], stream: Stream | None) -> None:
         """Raise if the device of the stream has no step for the routine of this operation."""
@@ -198,7 +200,7 @@ class Constant(Primitive):
     def make(self, value: complex | SymbolicExtent, dtype: Dtype) -> Node:
         """The node of ``value`` rounded to ``dtype``."""
         bits = derived(bits_of, value, dtype) if type(value) is SymbolicExtent else bits_of(value, dtype)
-        return Node(self, (), (bits,), (), dtype, None)
+        return new_node(self, (), (bits,), (), dtype, None)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         raise TypeError("a constant is made by Constant.make")
@@ -210,6 +212,8 @@ constant = Constant()
 @named
 def bits_of(value: complex, dtype: Dtype) -> int:
     """The memory image of ``value`` in ``dtype``, padded to 8 bytes and read as a little-endian integer."""
+    if dtype is dtypes.float32 and type(value) is float:  # the most frequent case, for speed
+        return int.from_bytes(_float32(value), "little")
     if dtype.is_complex:
         number = complex(value)
         return int.from_bytes(_float32(number.real) + _float32(number.imag), "little")
@@ -228,11 +232,14 @@ def bits_of(value: complex, dtype: Dtype) -> int:
     return int(number) & ((1 << (8 * dtype.size)) - 1)
 
 
+_pack_float32 = struct.Struct("<f").pack
+
+
 def _float32(number: float) -> bytes:
     try:
-        return struct.pack("<f", number)
+        return _pack_float32(number)
     except OverflowError:
-        return struct.pack("<f", float("inf") if number > 0 else float("-inf"))
+        return _pack_float32(float("inf") if number > 0 else float("-inf"))
 
 
 def _half_bits(number: float, dtype: Dtype) -> int:
@@ -300,7 +307,7 @@ class Elementwise(Primitive):
         self.name = name
         self.lanes = lanes
         self.partials = tuple(partials)
-        self.accepts = accepts
+        self.accepted = frozenset(filter(accepts, dtypes.ALL_DTYPES))
         self.result = result
         self.holomorphic = holomorphic
         self.cheap = cheap
@@ -311,18 +318,19 @@ class Elementwise(Primitive):
         nodes = self.nodes_of(operands)
         shape, dtype = self.infer(*nodes, **params)
         values = tuple([params[name] for name in self.parameters]) if params else ()
-        return wrap(Node(self, nodes, values, shape, dtype, current_stream()))
+        return wrap(new_node(self, nodes, values, shape, dtype, current_stream()))
 
     def nodes_of(self, operands: Sequence[Any]) -> tuple[Node, ...]:
         """The nodes of handles; Python numbers become constants of the first handle's dtype."""
-        nodes = [operand.node if isinstance(operand, Handle) else operand for operand in operands]
-        for node in nodes:
-            if not isinstance(node, Node):
-                break
-        else:
-            return tuple(nodes)
-        dtype = next(node.dtype for node in nodes if isinstance(node, Node))
-        return tuple([node if isinstance(node, Node) else constant.make(node, dtype) for node in nodes])
+        array = Handle.concrete
+        nodes: list[Any] = [operand.node if type(operand) is array else None for operand in operands]
+        if None in nodes:
+            dtype = next(node.dtype for node in nodes if node is not None)
+            nodes = [
+                constant.make(operand, dtype) if node is None else node
+                for node, operand in zip(nodes, operands, strict=True)
+            ]
+        return tuple(nodes)
 
     def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
         first = inputs[0]
@@ -330,9 +338,9 @@ class Elementwise(Primitive):
         for node in inputs[1:]:
             if node.dtype is not dtype:
                 raise TypeError(f"{self.name}: dtypes differ: {', '.join(describe(n.shape, n.dtype) for n in inputs)}")
-            if node.shape is not shape and not identical(node.shape, shape):
+            if node.shape is not shape and node.primitive is not constant and not identical(node.shape, shape):
                 shape = common_shape(self.name, inputs)
-        if not self.accepts(dtype):
+        if dtype not in self.accepted:
             raise ArgumentTypeError(f"[{self.name}] does not support {dtype.name}.")
         result = self.result
         if result is None:
@@ -371,13 +379,18 @@ class Elementwise(Primitive):
     def vjp(
         self, cotangent: Array, inputs: Sequence[Array], output: Array, wanted: Sequence[bool], /, **params: Any
     ) -> Sequence[Tangent]:
-        conjugated = output.node.dtype.is_complex and self.holomorphic
+        conjugated = self.holomorphic and output.node.dtype.is_complex
         if conjugated:
             cotangent = conjugate_of(cotangent)
-        results = [
-            self.partial(position, cotangent, output, inputs, **params) if want else None
-            for position, want in enumerate(wanted)
-        ]
+        results: list[Tangent] = []
+        for position, want in enumerate(wanted):
+            rule = self.partials[position]
+            if not want or rule is None:
+                results.append(None)
+            elif rule == 1:
+                results.append(cotangent)
+            else:
+                results.append(self.partial(position, cotangent, output, inputs, **params))
         return [None if one is None else conjugate_of(one) for one in results] if conjugated else results
 
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
@@ -387,10 +400,11 @@ class Elementwise(Primitive):
 
 def common_shape(name: str, inputs: Sequence[Node]) -> Shape:
     """The shape that all inputs but constants have."""
-    shapes = [node.shape for node in inputs if not is_constant(node)]
+    shapes = [node.shape for node in inputs if node.primitive is not constant]
     shape = shapes[0] if shapes else ()
-    if any(not agree(other, shape) for other in shapes):
-        raise ValueError(f"[{name}] shapes differ: {' and '.join(str(s) for s in shapes)}.")
+    for other in shapes:
+        if other is not shape and not agree(other, shape):
+            raise ValueError(f"[{name}] shapes differ: {' and '.join(map(str, shapes))}.")
     return shape
 
 

@@ -49,7 +49,7 @@ def padded(array: Array) -> Padded | None:
     """What an array that is padded with zeros consists of; None for others."""
     node = array.node
     primitive = node.primitive
-    found = None if primitive is None else primitive.padded(node)
+    found = primitive.padded(node) if primitive is not None and primitive.has_padded else None
     return None if found is None else Padded(array, *found)
 
 

@@ -9,11 +9,11 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree
-from weft.graph.node import Node, Shape, describe
+from weft.graph.node import Node, Shape, describe, new_node, wrap
 from weft.primitives.base import Array, Primitive, Tangent, plus
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, require
-from weft.runtime.devices import Stream
+from weft.runtime.devices import Stream, current_stream
 from weft.runtime.precision import PRECISIONS, REPRODUCIBLE, get_matmul_precision
 
 __all__ = [
@@ -72,8 +72,10 @@ def _multiplications(node: Node) -> int:
 
 
 def matrix_transpose(x: Array) -> Array:
-    last = x.node.ndim
-    return p.transpose(x, axes=(*range(last - 2), last - 1, last - 2))
+    node = x.node
+    *batch, rows, columns = node.shape
+    axes = (*range(len(batch)), len(batch) + 1, len(batch))
+    return wrap(new_node(p.transpose, (node,), (axes,), (*batch, columns, rows), node.dtype, current_stream()))
 
 
 class Matmul(Bilinear):

@@ -19,12 +19,13 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.extents import agree, product
-from weft.graph.node import Node, Shape
+from weft.graph.node import Node, Shape, new_node, wrap
 from weft.primitives.base import Array, Elementwise, Tangent
 from weft.primitives.batching import move_axis
 from weft.primitives.binary import complex_extreme
 from weft.primitives.reducers import Accumulator, ChunkTotals, Folding, JoinedTotals, OfElements, Quick, Reducer
 from weft.primitives.untrusted import check_inputs, require
+from weft.runtime.devices import current_stream
 
 __all__ = ["Reduction", "all_", "any_", "argmax", "argmin", "max_", "min_", "prod"]
 
@@ -227,7 +228,10 @@ def cut_of(shape: Shape, axes: Sequence[int], size: int) -> tuple[int, int]:
 
 def spread(reduced: Array, like: Array, axes: Sequence[int]) -> Array:
     """A reduced array repeated along the axes that were reduced."""
-    return p.broadcast(p.expand(reduced, axes=tuple(axes)), shape=like.node.shape)
+    node, shape, stream = reduced.node, like.node.shape, current_stream()
+    single = tuple([1 if axis in axes else extent for axis, extent in enumerate(shape)])
+    expanded = new_node(p.expand, (node,), (tuple(axes),), single, node.dtype, stream)
+    return wrap(new_node(p.broadcast, (expanded,), (shape,), shape, node.dtype, stream))
 
 
 def register_dtype(dtype: Dtype) -> Dtype:

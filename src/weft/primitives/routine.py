@@ -277,7 +277,7 @@ class Routine:
         Raises:
             NotImplementedError: there is none.
         """
-        if not any(map(self.is_on, kinds)):
+        if kinds[0] not in self._makers and not any(map(self.is_on, kinds)):
             operands = ", ".join([describe(x.shape, x.dtype) for x in inputs])
             others = ", ".join(sorted(self._makers)) or "no device"
             raise NotImplementedError(

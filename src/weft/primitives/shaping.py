@@ -8,12 +8,13 @@ from operator import mul
 
 import weft.primitives as p
 from weft.dtypes import Dtype
-from weft.graph.extents import agree, identical, largest, product, value_of, values_of
-from weft.graph.node import Node, Shape
+from weft.graph.extents import agree, identical, largest, product, value_of
+from weft.graph.node import Node, Shape, new_node, wrap
 from weft.primitives.base import Array, Linear, View
 from weft.primitives.batching import insert, move_axis, shift_axes
 from weft.primitives.index import ZERO, AxisTerm, Terms, reshaped_strides, squeezed
 from weft.primitives.untrusted import LARGEST, check_axes, check_axis, check_number, check_numbers, require
+from weft.runtime.devices import current_stream
 
 __all__ = [
     "box_of",
@@ -126,8 +127,10 @@ def _infer_broadcast(x: Node, *, shape: Shape) -> tuple[Shape, Dtype]:
 
 
 def _require_broadcastable(source: Shape, shape: Shape) -> None:
-    fits = [a in (1, b) for a, b in zip(values_of(source), values_of(shape), strict=False)]
-    if len(source) != len(shape) or not all(fits):
+    fits = len(source) == len(shape)
+    for a, b in zip(source, shape, strict=False):
+        fits = fits and (a is b or value_of(a) in (1, value_of(b)))
+    if not fits:
         raise ValueError(f"[broadcast_to] Cannot broadcast an array of shape {source} to shape {shape}.")
 
 
@@ -246,10 +249,11 @@ expand: View = View(
 
 
 def _infer_squeeze(x: Node, *, axes: Sequence[int]) -> tuple[Shape, Dtype]:
-    if not all(agree(x.shape[axis], 1) for axis in axes):
-        raise ValueError(
-            f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
-        )
+    for axis in axes:
+        if value_of(x.shape[axis]) != 1:
+            raise ValueError(
+                f"[squeeze] Cannot squeeze axes {tuple(axes)} of shape {x.shape}: only axes of extent 1 can go."
+            )
     return _without(x.shape, axes), x.dtype
 
 
@@ -435,16 +439,16 @@ def ones(shape: Shape, dtype: Dtype) -> Array:
 
 def full(shape: Shape, value: complex, dtype: Dtype) -> Array:
     """An array whose elements are all ``value``."""
-    number = p.wrap(p.constant.make(value, dtype))
-    return fill(number, shape)
+    return fill(wrap(p.constant.make(value, dtype)), shape)
 
 
 def fill(scalar: Array, shape: Shape) -> Array:
     """A 0-d array repeated to ``shape``."""
     if not shape:
         return scalar
-    expanded = expand(scalar, axes=tuple(range(len(shape))))
-    return broadcast(expanded, shape=shape)
+    rank, dtype, stream = len(shape), scalar.node.dtype, current_stream()
+    expanded = new_node(expand, (scalar.node,), (tuple(range(rank)),), (1,) * rank, dtype, stream)
+    return wrap(new_node(broadcast, (expanded,), (shape,), shape, dtype, stream))
 
 
 def zeros_like(x: Array) -> Array:
