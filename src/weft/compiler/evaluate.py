@@ -330,10 +330,10 @@ class _Work:
     def numbering(self, asked: Sequence[Node], key: Key) -> Numbering | None:
         """How the program numbers what the graph of the nodes that were ``asked`` for has; None if this has changed
         since ``key`` was found, because another thread evaluated some of it."""
-        graph = reading_of_graph(asked)
-        if graph is None or graph.structure != key[-1]:
+        found = reading_of_graph(asked)
+        if found is None or found[1].structure != key[-1]:
             return None
-        return numbering_of(graph, self.program, self._nodes)
+        return numbering_of(found[1], self.program, self._nodes)
 
     def submit(self, stream: Stream, at_once: int) -> Plan:
         """Evaluate on a stream, by the plan that is returned.

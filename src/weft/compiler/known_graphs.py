@@ -8,7 +8,7 @@ one plan. How such a plan numbers the inputs of a graph is found once, when a pr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.plan import Plan
@@ -26,6 +26,8 @@ from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import View
 from weft.runtime.streams import is_idle
 
+Item = TypeVar("Item")
+
 MOST_OPERATIONS = 4096
 """Larger graphs are hardly made again, and their keys take memory."""
 MOST_PLANS = 4096
@@ -38,109 +40,99 @@ _readable: dict[Primitive, bool] = {}
 class GraphReading(NamedTuple):
     """What is read of nodes without values, and of all that they depend on.
 
-    ``held`` are the count of the nodes that were asked for, and the numbers of other operations that are held: these
-    get values. ``structure`` is everything else that a plan depends on but its engine. ``operations`` are the nodes
-    without values, first those that were asked for; ``inputs`` those with values, which are the ``views``; ``counts``
-    how many references to each input are known, as in `numbers_held`; ``constants`` the bits of numbers.
+    ``structure`` is everything that a plan depends on but its engine and what is held. ``operations`` are the nodes
+    without values, first those that were asked for; ``views`` the values of inputs; ``constants`` the bits of numbers.
 
     ``numbers`` has the number of each operation, and that of each input, inverted; ``numbers_of_constants`` that of
     each constant, by bits and dtype.
     """
 
-    held: tuple[int, ...]
     structure: tuple[Any, ...]
     operations: list[Node]
-    inputs: list[Node]
     views: list[View]
-    counts: list[int]
     constants: list[int]
     numbers: dict[Node, int]
     numbers_of_constants: dict[tuple[int, Dtype], int]
 
-    def ended(self, plan: Plan, order: Sequence[int]) -> list[int]:
+    def ended(self, plan: Plan, order: Sequence[int] | None) -> list[int]:
         """Those inputs of a plan whose memory its outputs may take: only the graph refers to them, and nothing else to
-        their memory. ``order`` are the numbers of the plan's inputs here. The caller holds the lock of sections."""
+        their memory. ``order`` is that of `Numbering`. The caller holds the lock of sections."""
         if tracing.followed or tracing.is_tracing():
             return []
+        inputs = [node for node, number in self.numbers.items() if number < 0]
         found = []
         for position, _ in plan.donations:
-            number = order[position]
-            if not numbers_held([self.inputs[number]], [self.counts[number] + 1]) and only_known(
+            number = position if order is None else order[position]
+            # The structure has the number of an input at each use but the first; `inputs` is one reference more.
+            count = _COUNT + self.structure.count(~number) + 1
+            if not numbers_held([inputs[number]], [count]) and only_known(
                 [self.views[number], self.views[number].buffer], _TO_MEMORY
             ):
                 found.append(position)
         return found
 
 
+_COUNT = COUNT_IF_ONCE + 1
+"""The known references to a node that is used once: it is also in ``numbers``."""
 _TO_MEMORY = (2, 1)
 """References to the value of an input, by its node and in ``views``; and to its buffer, by the value."""
 
+Held = tuple[int, ...]
+"""How many nodes were asked for, and the numbers of other operations that are held, so that they get values too."""
 
-def reading_of_graph(asked: Sequence[Node]) -> GraphReading | None:
-    """The reading of nodes without values; None if a `Program` has to read them: if the graph is large, or has
-    operations of several results, or on several streams.
+
+def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
+    """What is held of nodes without values, and their reading. None if a `Program` has to read them: if the graph is
+    large, or has operations of several results, or on several streams.
 
     The caller holds the lock of sections.
     """
     operations = [*asked]
     counts = [0] * len(operations)
     """The known references to each operation but those that were asked for."""
-    read = _walk(operations, counts)
-    if read is None:
+    reading = _walk(operations, counts)
+    if reading is None:
         return None
-    structure, *rest = read
-    held = len(asked), *numbers_held(operations, counts, len(asked))
-    return GraphReading(held, structure, operations, *rest)
+    return (len(asked), *numbers_held(operations, counts, len(asked))), reading
 
 
-_COUNT = COUNT_IF_ONCE + 1
-"""The known references to a node that is used once: it is also in ``numbers``."""
-
-
-def _walk(operations: list[Node], counts: list[int]) -> tuple[Any, ...] | None:
-    """Append what the operations depend on, and the references to it. Returns the structure and what follows
-    ``operations`` in a `GraphReading`."""
-    numbers = {node: number for number, node in enumerate(operations)}
-    inputs: list[Node] = []
+def _walk(operations: list[Node], counts: list[int]) -> GraphReading | None:
+    """Append what the operations depend on, and the known references to it."""
+    numbers = dict(zip(operations, range(len(operations)), strict=True))
     views: list[View] = []
-    input_counts: list[int] = []
     constants: list[int] = []
     numbers_of_constants: dict[tuple[int, Dtype], int] = {}
-    key: list[Any] = []
+    structure: list[Any] = []
     stream = operations[0].stream
     for node in operations:  # the list grows meanwhile
         primitive = node.primitive
         if primitive is None or node.stream is not stream or not (_readable.get(primitive) or _is_readable(primitive)):
             return None
-        key += (primitive, node.params, node.shape, node.dtype)
+        structure += (primitive, node.params, node.shape, node.dtype)
         for source in node.inputs:
             number = numbers.get(source)
             if number is not None:
-                if number < 0:
-                    input_counts[~number] += 1
-                else:
+                if number >= 0:
                     counts[number] += 1
-                key.append(number)
+                structure.append(number)
                 continue
             view = source.value
             if view is not None:
-                numbers[source] = ~len(inputs)
-                inputs.append(source)
+                numbers[source] = ~len(views)
                 views.append(view)
-                input_counts.append(_COUNT)
-                key += (source.shape, source.dtype, view.strides)
+                structure += (source.shape, source.dtype, view.strides)
             elif source.primitive is not None and source.primitive.is_constant:
                 if type(source.params[0]) is not int:
                     return None
-                key += (source.dtype, _number_of_constant(source, constants, numbers_of_constants))
+                structure += (source.dtype, _number_of_constant(source, constants, numbers_of_constants))
             else:
                 number = numbers[source] = len(operations)
                 if number >= MOST_OPERATIONS:
                     return None
-                key.append(number)
+                structure.append(number)
                 operations.append(source)
                 counts.append(_COUNT)
-    return tuple(key), inputs, views, input_counts, constants, numbers, numbers_of_constants
+    return GraphReading(tuple(structure), operations, views, constants, numbers, numbers_of_constants)
 
 
 def _number_of_constant(node: Node, constants: list[int], numbers: dict[tuple[int, Dtype], int]) -> int:
@@ -161,10 +153,11 @@ def _is_readable(primitive: Primitive) -> bool:
 
 
 class Numbering(NamedTuple):
-    """Which of a graph's numbers the inputs, the constants and the outputs of a program have."""
+    """Which numbers the inputs, the constants and the outputs of a program have in a `GraphReading`. None for inputs or
+    constants that have the same numbers in both."""
 
-    inputs: list[int]
-    constants: list[int]
+    inputs: list[int] | None
+    constants: list[int] | None
     outputs: list[int]
 
 
@@ -176,13 +169,21 @@ def numbering_of(graph: GraphReading, program: Program, outputs: Sequence[Node])
             _, number, dtype = entry
             constants[number] = graph.numbers_of_constants[program.constants[number], dtype]
     inputs = [~graph.numbers[node] for node in program.inputs]
-    return Numbering(inputs, constants, [graph.numbers[node] for node in outputs])
+    return Numbering(_unless_same(inputs), _unless_same(constants), [graph.numbers[node] for node in outputs])
+
+
+def _unless_same(numbers: list[int]) -> list[int] | None:
+    return None if numbers == [*range(len(numbers))] else numbers
+
+
+def _chosen(items: list[Item], numbers: list[int] | None) -> list[Item]:
+    return items if numbers is None else [items[number] for number in numbers]
 
 
 _known: BoundedCache[tuple[Plan, Numbering]] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
 _lock = fork_safe_lock()
 
-Key = tuple[Engine, Any, tuple[int, ...], tuple[Any, ...]]
+Key = tuple[Engine, Any, Held, tuple[Any, ...]]
 """The engine and the key of its target, what is held, the structure."""
 
 
@@ -204,33 +205,32 @@ def evaluate_known(asked: Sequence[Node], stream: Stream) -> Key | bool:
     plan is to be learnt."""
     engine = stream.engine
     with sections:
-        graph = reading_of_graph(asked)
-    if graph is None:
+        found = reading_of_graph(asked)
+    if found is None:
         return False
-    key = engine, engine.target.key, graph.held, graph.structure
+    held, graph = found
+    key = engine, engine.target.key, held, graph.structure
     known = _known.get(key)
     if known is None:
         return key
     plan, numbering = known
     if plan.work >= LONG_WORK or not is_idle(stream):
         return False
-    constants = [graph.constants[number] for number in numbering.constants]
-    if not plan.donates or not _run_donating(graph, plan, numbering, constants, stream):
-        _run(graph, plan, numbering, constants, stream)
+    if not plan.donates or not _run_donating(graph, plan, numbering, stream):
+        _run(graph, plan, numbering, stream)
     return True
 
 
-def _run(graph: GraphReading, plan: Plan, numbering: Numbering, constants: Sequence[int], stream: Stream) -> None:
-    inputs, _, outputs = numbering
-    views = [graph.views[number] for number in inputs]
-    table = plan.table_for(constants)
+def _run(graph: GraphReading, plan: Plan, numbering: Numbering, stream: Stream) -> None:
+    views = _chosen(graph.views, numbering.inputs)
+    table = plan.table_for(_chosen(graph.constants, numbering.constants))
     if plan.sole is None:
         found = run_now(plan, table, views, stream)
         assert found is not None
     else:
         found = [run_for_one(plan, table, views, stream)]
     plan.spare_tables.append(table)
-    nodes = [graph.operations[number] for number in outputs]
+    nodes = _chosen(graph.operations, numbering.outputs)
     with sections:
         for node, view in zip(nodes, found):  # noqa: B905  # `strict` takes its time
             if node.value is None:
@@ -238,23 +238,21 @@ def _run(graph: GraphReading, plan: Plan, numbering: Numbering, constants: Seque
         tracing.release(nodes)
 
 
-def _run_donating(
-    graph: GraphReading, plan: Plan, numbering: Numbering, constants: Sequence[int], stream: Stream
-) -> bool:
+def _run_donating(graph: GraphReading, plan: Plan, numbering: Numbering, stream: Stream) -> bool:
     """Run in the memory of inputs that end. Returns False if there are none.
 
     The nodes get values before these are computed: another thread that evaluates the same nodes must wait for this
     run, because it overwrites what they are made of.
     """
-    inputs, _, outputs = numbering
-    nodes = [graph.operations[number] for number in outputs]
+    nodes = _chosen(graph.operations, numbering.outputs)
     with sections:
         if any(node.value is not None for node in nodes):  # evaluated meanwhile, so its inputs have been released
             return False
-        ended = graph.ended(plan, inputs)
+        ended = graph.ended(plan, numbering.inputs)
         if not ended:
             return False
-        run = Run(plan, [graph.views[number] for number in inputs], constants, ended, stream=stream)
+        views = _chosen(graph.views, numbering.inputs)
+        run = Run(plan, views, _chosen(graph.constants, numbering.constants), ended, stream=stream)
         consume(map(give_value, nodes, run.promised()))  # without a gap: what they are made of is overwritten
         tracing.release(nodes)
     run.wait()
