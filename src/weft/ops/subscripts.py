@@ -68,7 +68,7 @@ def getitem(x: Array, index: Any) -> Array:
         if not isinstance(index, tuple) and not index.ndim:  # a mask without axes selects the whole array or nothing
             return getitem(p.expand(x, axes=(0,)), as_array(index)[None])
         index = without_masks(index, node.shape)
-    return _selected(x, index)
+    return _selected(x, _with_arrays(index))
 
 
 @replayed
@@ -147,7 +147,7 @@ def update(x: Array, index: Any, value: Any, mode: str, name: str = "setitem") -
         return write(x, *alone, new, mode, name)
     if has_mask(index):
         index = without_masks(with_lists_as_masks(index), x.node.shape)
-    return _updated(x, index, new, mode, name)
+    return _updated(x, _with_arrays(index), new, mode, name)
 
 
 @replayed
@@ -318,6 +318,13 @@ class Subscript:
         if self.single:
             spread = p.expand(spread, axes=tuple([axis + len(dimensions) for axis in self.single]))
         return spread
+
+
+def _with_arrays(index: Any) -> Any:
+    """An index with arrays in place of lists and NumPy arrays."""
+    if isinstance(index, (list, np.ndarray)):
+        return _index_array(index)
+    return tuple(map(_with_arrays, index)) if type(index) is tuple else index
 
 
 def _entries(shape: Shape, index: Any) -> list[Any]:
