@@ -114,13 +114,13 @@ def strip_of(
     across: bool,
     apart: bool,
     beside: bool,
-    side_by_side: bool = False,
+    side_by_side: int = 1,
     halves: int = maxsize,
     far: bool = True,
 ) -> Strip:
-    """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
-    vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs.
-    ``halves`` is the number of terms, if the matrix has half precision."""
+    """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, so
+    many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
+    needs. ``halves`` is the number of terms, if the matrix has half precision."""
     vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
     if vector_bytes == 64 and not across and columns * dtype.size <= vector_bytes:
         most = MOST_ROWS
@@ -128,18 +128,26 @@ def strip_of(
     height = -(-rows // blocks)
     while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
         vector_bytes //= 2
-    pair = 2 if side_by_side and columns * dtype.size > vector_bytes else 1
-    vectors = pair if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
+    all_vectors = -(-columns * dtype.size // vector_bytes)
+    if across:
+        strips = max(1, -(-all_vectors // side_by_side))
+        vectors = max(1, -(-all_vectors // strips))
+    else:
+        vectors = max(1, min(8, registers // height, all_vectors))
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
 
 
-def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
-    """Whether two vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this
-    pays, as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all
-    are in one set of the first cache, 32 lines of float32 evict each other (measured on Zen 5; with other dtypes they
-    do not)."""
-    return rows <= FEW_SUMS and (source is not dtypes.float32 or stride * source.size % WAY_BYTES != 0)
+def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
+    """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
+    as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
+    one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
+    Zen 5; with other dtypes they do not)."""
+    if rows > FEW_SUMS:
+        return 1
+    if "+avx512f" in host.current().features:
+        return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
+    return 2 if stride * source.size % (WAY_BYTES // 2) == 0 else 4
 
 
 @cache

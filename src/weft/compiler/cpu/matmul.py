@@ -303,7 +303,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     # the terms of a row.
     converted = sources.left is not dtype
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
-    side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
+    side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
@@ -378,7 +378,7 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
     """A product of few rows of complex numbers; or, transposed, of a matrix with a column."""
     real, strides = _of_parts(product)
     rows, columns, _ = real.extents
-    side_by_side = few_rows.goes_side_by_side(product.dtype, rows, strides[3])
+    side_by_side = few_rows.vectors_side_by_side(product.dtype, rows, strides[3])
     strip = few_rows.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
     numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
     return partial(few_complex_rows.address, strip, of_column), numbers, (rows, strip.columns)
