@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP, module_of
+from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import square, terms_of_square
@@ -159,6 +159,13 @@ def address(strip: Strip, sources: Sources) -> int:
 
 def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtypes ``sources``."""
+    return module_of(functions(strip, sources, name, kind))
+
+
+def functions(
+    strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None, linkage: str = ""
+) -> list[EmittedFunction]:
+    """The function of the step, and those that it calls."""
     result = sources.result(strip.dtype)
     sizes = {"strip": (strip.vectors, False), "part": (strip.vectors, True)}
     if strip.vectors > 1:
@@ -168,12 +175,11 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
         for name, (vectors, edge) in sizes.items()
     }
     step = _FewRowsStep(strip, sources)
-    functions = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
-    functions.append(attached.caller(result.size))
+    found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
+    found.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
-        functions.append(convert_rows(block_of(strip.dtype), sources.left))
-    functions.append((step.e, step.function(name)))
-    return module_of(functions)
+        found.append(convert_rows(block_of(strip.dtype), sources.left))
+    return [*found, (step.e, step.function(name, linkage))]
 
 
 class FewRowsKernel:
@@ -412,10 +418,10 @@ class _FewRowsStep(ProductStepWriter):
         counts = ", ".join([f"i64 {extent}" for extent in extents])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
-    def function(self, name: str) -> str:
+    def function(self, name: str, linkage: str) -> str:
         with self.e.loop("%begin", "%end", self.together) as unit:
             self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
-        return self.e.function(name, STEP)
+        return self.e.function(name, STEP, linkage)
 
     def _unit(self, unit: str, count: str) -> None:
         """A unit, or ``count`` of them that are matrices of a stack."""
