@@ -78,7 +78,7 @@ def test_sums_are_rounded_once_where_they_are_stored(dtype: mx.Dtype, cases: Cas
 def test_matrices_that_are_converted_together_are_those_of_a_stack(dtype: mx.Dtype) -> None:
     """Stacks of more matrices than are converted together, also ones that are not neighbours in memory, have two axes,
     or share one matrix."""
-    for count, extent in ((700, 4), (130, 8), (1000, 3), (40, 16), (5, 16)):
+    for count, extent in ((700, 4), (130, 8), (1000, 3), (40, 16), (5, 16), (15, 20), (25, 30)):
         a, b = numbers(count, extent, extent, dtype=dtype), numbers(count, extent, 7, dtype=dtype)
         for left in (a, a[::-1], mx.swapaxes(a, 1, 2), mx.repeat(a, 2, axis=0)[::2], a[:1]):
             wide = left.astype(mx.float32) @ b.astype(mx.float32)

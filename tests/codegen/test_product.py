@@ -117,7 +117,7 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, and blocks of rows of which the last is smaller."""
     rng = np.random.default_rng(3)
-    for (height, vectors), right, apart in combinations([(1, 2), (3, 1)], [False, True], [False, True]):
+    for (height, vectors), right, apart in combinations([(1, 2), (3, 1), (1, 4)], [False, True], [False, True]):
         left = right != apart
         strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart, beside=not left)
         name = "_".join(map(str, ("tested", *vars(strip).values())))

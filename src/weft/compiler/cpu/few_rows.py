@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import attached
-from weft.compiler.cpu.code import STEP, module_of
+from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import square, terms_of_square
@@ -114,13 +114,13 @@ def strip_of(
     across: bool,
     apart: bool,
     beside: bool,
-    side_by_side: bool = False,
+    side_by_side: int = 1,
     halves: int = maxsize,
     far: bool = True,
 ) -> Strip:
-    """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, two
-    vectors may be done ``side_by_side``: see `goes_side_by_side`. Vectors are no longer than a narrow matrix needs.
-    ``halves`` is the number of terms, if the matrix has half precision."""
+    """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, so
+    many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
+    needs. ``halves`` is the number of terms, if the matrix has half precision."""
     vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
     if vector_bytes == 64 and not across and columns * dtype.size <= vector_bytes:
         most = MOST_ROWS
@@ -128,18 +128,26 @@ def strip_of(
     height = -(-rows // blocks)
     while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
         vector_bytes //= 2
-    pair = 2 if side_by_side and columns * dtype.size > vector_bytes else 1
-    vectors = pair if across else max(1, min(8, registers // height, -(-columns * dtype.size // vector_bytes)))
+    all_vectors = -(-columns * dtype.size // vector_bytes)
+    if across:
+        strips = max(1, -(-all_vectors // side_by_side))
+        vectors = max(1, -(-all_vectors // strips))
+    else:
+        vectors = max(1, min(8, registers // height, all_vectors))
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
 
 
-def goes_side_by_side(source: Dtype, rows: int, stride: int) -> bool:
-    """Whether two vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this
-    pays, as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all
-    are in one set of the first cache, 32 lines of float32 evict each other (measured on Zen 5; with other dtypes they
-    do not)."""
-    return rows <= FEW_SUMS and (source is not dtypes.float32 or stride * source.size % WAY_BYTES != 0)
+def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
+    """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
+    as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
+    one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
+    Zen 5; with other dtypes they do not)."""
+    if rows > FEW_SUMS:
+        return 1
+    if "+avx512f" in host.current().features:
+        return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
+    return 2 if stride * source.size % (WAY_BYTES // 2) == 0 else 4
 
 
 @cache
@@ -151,6 +159,13 @@ def address(strip: Strip, sources: Sources) -> int:
 
 def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None) -> str:
     """The LLVM IR of the step for products with a kind of strip and operands of the dtypes ``sources``."""
+    return module_of(functions(strip, sources, name, kind))
+
+
+def functions(
+    strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel] | None = None, linkage: str = ""
+) -> list[EmittedFunction]:
+    """The function of the step, and those that it calls."""
     result = sources.result(strip.dtype)
     sizes = {"strip": (strip.vectors, False), "part": (strip.vectors, True)}
     if strip.vectors > 1:
@@ -160,12 +175,11 @@ def generate(strip: Strip, sources: Sources, name: str, kind: type[FewRowsKernel
         for name, (vectors, edge) in sizes.items()
     }
     step = _FewRowsStep(strip, sources)
-    functions = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
-    functions.append(attached.caller(result.size))
+    found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
+    found.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
-        functions.append(convert_rows(block_of(strip.dtype), sources.left))
-    functions.append((step.e, step.function(name)))
-    return module_of(functions)
+        found.append(convert_rows(block_of(strip.dtype), sources.left))
+    return [*found, (step.e, step.function(name, linkage))]
 
 
 class FewRowsKernel:
@@ -404,10 +418,10 @@ class _FewRowsStep(ProductStepWriter):
         counts = ", ".join([f"i64 {extent}" for extent in extents])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
-    def function(self, name: str) -> str:
+    def function(self, name: str, linkage: str) -> str:
         with self.e.loop("%begin", "%end", self.together) as unit:
             self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
-        return self.e.function(name, STEP)
+        return self.e.function(name, STEP, linkage)
 
     def _unit(self, unit: str, count: str) -> None:
         """A unit, or ``count`` of them that are matrices of a stack."""

@@ -12,6 +12,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import (
+    converted_stacks,
     few_complex_rows,
     few_rows,
     product_amx,
@@ -180,7 +181,7 @@ def step(call: RoutineCall) -> RoutineStep:
     in_memory = attached is None or attached.in_memory
     product = _product_of(call, attached is not None and attached.whole, in_memory)
     in_tiles = _uses_tile_registers(call)
-    tiled = _of_tile_registers(product) if in_tiles else _tiled(product)
+    tiled = _of_tile_registers(product) if in_tiles else _of_converted_stack(product) or _tiled(product)
     assert tiled is not None
     return step_of(product, tiled, _way(product, in_tiles))
 
@@ -290,9 +291,32 @@ def _of_few(product: Product) -> Tiled | None:
 def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     """A product of few rows, with the result stored ``transposed``; None if there are too many rows."""
     dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
+    strip = _strip_of(product, transposed)
+    if strip is None:
+        return None
+    if strip.across or strip.columns >= columns or (_is_cached(product) and rows > rows_at_once.FEWEST_ROWS):
+        strides, behind = _stored(product, transposed, strip.columns)
+        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
+        return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
+    at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
+    busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
+    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, busy)
+    strides, behind = _stored(product, transposed, width)
+    numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
+    return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
+
+
+def _is_cached(product: Product) -> bool:
+    """Whether the right operand is in the second cache."""
+    _, columns, inner = product.extents
+    return inner * columns * product.sources.right.size <= _CACHED
+
+
+def _strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
+    """The strip for a product of few rows; None if there are too many rows."""
+    dtype, sources, _, (rows, columns, inner) = product[:4]
     across, apart = product.strides[3] != 1, transposed and rows > 1
-    cached = inner * columns * sources.right.size <= _CACHED
-    most = few_rows.MOST_ROWS_ACROSS if across and (cached or apart) else few_rows.MOST_ROWS
+    most = few_rows.MOST_ROWS_ACROSS if across and (_is_cached(product) or apart) else few_rows.MOST_ROWS
     if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
         most = few_rows.MOST_ROWS_OF_LITTLE
     if product_pairs.takes(dtype, sources, product.extents) and not apart:
@@ -303,20 +327,44 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     # the terms of a row.
     converted = sources.left is not dtype
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
-    side_by_side = few_rows.goes_side_by_side(sources.right, rows, product.strides[3])
+    side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
-    if across or strip.columns >= columns or (cached and rows > rows_at_once.FEWEST_ROWS):
-        strides, behind = _stored(product, transposed, strip.columns)
-        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
-        return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
-    at_once = rows_at_once.rows_at_once_of(dtype, rows, apart)
-    busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
-    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, busy)
-    strides, behind = _stored(product, transposed, width)
-    numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
-    return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
+    return few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+
+
+def _of_converted_stack(product: Product) -> Tiled | None:
+    """A product whose operands and result are converted in groups of matrices; None if that is not possible or takes
+    longer."""
+    turned = product.extents[0] > product.extents[1]
+    few = product.transposed() if turned else product
+    rows, columns, inner = few.extents
+    sizes = rows * inner, inner * columns, rows * columns
+    if not _may_be_converted(few, sizes):
+        return None
+    places = converted_stacks.PLACES
+    plain = few._replace(sources=Sources(few.dtype, few.dtype), places=places)
+    strip = _strip_of(plain, turned)
+    if strip is None or not converted_stacks.is_worth_it(strip, few.sources, rows, columns):
+        return None
+    strides, behind = _stored(plain, turned, strip.columns)
+    of_matrices = few_rows.step_numbers(places, plain.extents, strides, strip, plain.batch, behind)
+    numbers = converted_stacks.step_numbers(few.places, sizes, -(-columns // strip.columns), of_matrices)
+    return partial(converted_stacks.address, strip, few.sources), numbers, product.extents[:2]
+
+
+def _may_be_converted(product: Product, sizes: tuple[int, int, int]) -> bool:
+    """Whether matrices of a stack can be converted in groups: if they have half precision and few elements (``sizes``),
+    and follow each other in memory, and no kernel is attached."""
+    (rows, columns, inner), (left, right) = product.extents, product.storage
+    sources, plain = product.sources, product.axes is None and product.attached is None and product.feeder is None
+    if not plain or sources.left not in HALVES or sources.right not in HALVES:
+        return False
+    if product_pairs.takes(product.dtype, sources, product.extents) or len(product.batch) != 1:
+        return False
+    if max(sizes) > converted_stacks.GROUP_ELEMENTS or product.batch[0][1:] != sizes:
+        return False
+    return left[1] == (rows if left[0] else inner) and right[1] == (inner if right[0] else columns)
 
 
 def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
@@ -378,7 +426,7 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
     """A product of few rows of complex numbers; or, transposed, of a matrix with a column."""
     real, strides = _of_parts(product)
     rows, columns, _ = real.extents
-    side_by_side = few_rows.goes_side_by_side(product.dtype, rows, strides[3])
+    side_by_side = few_rows.vectors_side_by_side(product.dtype, rows, strides[3])
     strip = few_rows.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
     numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
     return partial(few_complex_rows.address, strip, of_column), numbers, (rows, strip.columns)

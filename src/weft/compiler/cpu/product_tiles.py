@@ -33,6 +33,10 @@ a few panels (the second number) are packed at once."""
 UNEVEN = 0.5
 """Threads end at different times; this part of a tile is added for it. Processors that also do other work are slower,
 and with small tiles the faster ones take over tiles that are left."""
+SINGLE_TILE_WORK = 1 << 25, 1 << 27
+"""If a thread has this much work (from the first number to the second one) and a single tile, half of that part is
+added. In so short a time threads are seldom disturbed, and with two tiles for each they could hardly ever take over
+one, since by then all are begun. With less work it matters that a thread may begin late."""
 MOST_CUTS = 24
 
 WAITING_BYTES = 64 << 10
@@ -117,8 +121,11 @@ class _Costs:
         self.matrices = matrices
         self.lying = lying
         self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
+        least, most = SINGLE_TILE_WORK
+        self.takes_single_tiles = least <= matrices * rows * columns * inner / self.busy <= most
         self.down = max(1, -(-rows // self.block.rows))
         self.across = max(1, -(-columns // self.block.columns))
+        self.columns = -(-columns // block.lanes) * block.lanes
         square = SQUARE * block.terms
         terms = -(-max(1, min(inner, DEPTH)) // square) * square
         widest = max(1, TILE_BYTES * block.terms // (terms * block.columns * block.dtype.size))
@@ -127,15 +134,18 @@ class _Costs:
     def time(self, tile: tuple[int, int], span: int = 1) -> float:
         """The time for all units. A unit is ``span`` tiles side by side; the extents of a tile are in blocks."""
         units = self.matrices * -(-self.down // tile[0]) * -(-self.across // (tile[1] * span))
-        high, wide = tile[0] * self.block.rows, tile[1] * self.block.columns
+        high, wide = tile[0] * self.block.rows, min(tile[1] * self.block.columns, self.columns)
+        units_of_thread = -(-units // self.busy)
         uneven = UNEVEN if self.busy > 1 else 0.0
+        if units_of_thread == 1 and self.takes_single_tiles:
+            uneven /= 2
         left = READING * high if self.lying.left else PACKING * high
         right: float = PACKING * wide
         if self.lying.right is DirectReading.AS_PANELS:
             right = READING * wide
         elif self.lying.right is DirectReading.IN_FEW_ROWS and high <= FEW_ROWS:
             right = READING_IN_PLACE * high * wide
-        return (-(-units // self.busy) + uneven) * span * (high * wide + left + right)
+        return (units_of_thread + uneven) * span * (high * wide + left + right)
 
     def elements(self, tile: tuple[int, int]) -> int:
         return tile[0] * self.block.rows * tile[1] * self.block.columns

@@ -1,0 +1,148 @@
+"""Products of stacks of small matrices of half precision, as products of float32.
+
+Rows of small matrices are shorter than vectors, and converting them one by one takes longer than multiplying them.
+Here the elements of several matrices that follow each other in memory are converted at once, in whole vectors; the step
+for float32 multiplies these matrices, and its results are rounded at once. Meanwhile all are in the first cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from weft import dtypes
+from weft.compiler.codegen import host, loading
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import few_rows
+from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
+from weft.compiler.cpu.product_step import SLOTS, Sources, below
+from weft.compiler.cpu.product_tiles import block_of
+from weft.dtypes import Dtype
+from weft.runtime.steps import Place
+
+GROUP_ELEMENTS = 1024
+"""How many elements of an operand, or of the result, are converted at once; a matrix has at most so many."""
+
+FEWEST_BLOCKS = 3
+"""With at least this many blocks of rows, elements of the matrix would be converted so often that it pays to do it
+before."""
+
+# The positions of the step's numbers: an address for each operand and the result, how many elements a matrix of each
+# has, how many matrices are a group, how many units the step for float32 has for a matrix, and the numbers of that.
+_SIZES, _GROUP, _UNITS, _NUMBERS = 6, 9, 10, 11
+PLACES: Sequence[Place] = ((0, 0), (1, 0), (2, 0))
+"""The places that the step for float32 gets."""
+
+
+def is_worth_it(strip: few_rows.Strip, sources: Sources, rows: int, columns: int) -> bool:
+    """Whether matrices of half precision are multiplied faster in groups than when each row is converted where it is
+    read or stored: if they are read for several blocks of rows, if columns are stored one by one, if the ends of rows
+    need masks and the processor has none for 16 bits, or if the shortest vectors would be rounded to bfloat16, which
+    takes several instructions."""
+    if strip.apart or rows > (FEWEST_BLOCKS - 1) * strip.rows:
+        return True
+    if columns % strip.lanes != 0 and "+avx512bw" not in host.current().features:
+        return True
+    return strip.vector_bytes == few_rows.SHORTEST_VECTOR and sources.rounded is dtypes.bfloat16
+
+
+def step_numbers(places: Sequence[Place], sizes: Sequence[int], units: int, numbers: Sequence[int]) -> list[int]:
+    """The numbers of a step: places of operands and result, how many elements a matrix of each has, and how many units
+    and which numbers the step for float32 has, for matrices at `PLACES` without gaps between them."""
+    group = GROUP_ELEMENTS // max(sizes)
+    return [*[number for place in places for number in place], *sizes, group, units, *numbers]
+
+
+@cache
+def address(strip: few_rows.Strip, sources: Sources) -> int:
+    """The address of the step for operands of the dtypes ``sources``, which are multiplied as those of ``strip``."""
+    name = f"converted_stacks_{sources.name}"
+    return loading.load(f"{name} {strip}", lambda: generate(strip, sources, name), (name,))[name]
+
+
+def generate(strip: few_rows.Strip, sources: Sources, name: str) -> str:
+    """The LLVM IR of the step."""
+    dtype, lanes = strip.dtype, block_of(strip.dtype).lanes
+    pairs = {(sources.left, dtype), (sources.right, dtype), (dtype, sources.result(dtype))}
+    conversions = [_conversion(source, target, lanes) for source, target in sorted(pairs, key=str) if source != target]
+    multiply = "multiply"
+    functions = few_rows.functions(strip, Sources(dtype, dtype), multiply, linkage="internal ")
+    return module_of([*conversions, *functions, _ConvertedStacksWriter(strip, sources).function(name, multiply)])
+
+
+def _name(source: Dtype, target: Dtype) -> str:
+    return f"{source.name}_to_{target.name}"
+
+
+def _conversion(source: Dtype, target: Dtype, lanes: int) -> EmittedFunction:
+    """A function that converts neighbouring elements."""
+    code = Integers(Emitter())
+    L = Lanes(code.e, lanes)
+
+    def convert(index: str, mask: str | None = None) -> None:
+        value = load(L, source, Location("%from", index, False), mask)
+        store(L, Value(L, value.name, target), target, Location("%to", index, False), mask)
+
+    # A cache line in memory has this many elements. The one at the same place of the next group is prefetched.
+    line = CACHE_LINE // min(source.size, target.size)
+    in_memory, purpose = ("%from", READ_SOON) if source in HALVES else ("%to", WRITE_SOON)
+    rest, rest_of_lines = code.remainder("%count", lanes), code.remainder("%count", line)
+    whole, lines = code.subtract("%count", rest), code.subtract("%count", rest_of_lines)
+    with code.e.loop("0", lines, line) as index:
+        prefetch(code.e, code.moved(in_memory, code.add(index, "%count"), "i16"), purpose)
+        for start in range(0, line, lanes):
+            convert(code.add(index, start))
+    with code.e.loop(lines, whole, lanes) as index:
+        convert(index)
+    with code.e.when(code.compare("ne", rest, 0)):
+        convert(whole, below(L, "0", rest))
+    return code.e, code.e.function(_name(source, target), "ptr %from, ptr %to, i64 %count", "internal ")
+
+
+class _ConvertedStacksWriter(Integers):
+    """Writes the step: a loop over groups of matrices."""
+
+    def __init__(self, strip: few_rows.Strip, sources: Sources) -> None:
+        super().__init__(Emitter())
+        self.dtype = strip.dtype
+        self.dtypes = {"a": sources.left, "b": sources.right, "c": sources.result(strip.dtype)}
+        self.table = self.e.slot(f"[{len(SLOTS)} x ptr]")
+        self.converted = {
+            operand: self.e.slot(f"[{GROUP_ELEMENTS} x {MEMORY_TYPES[strip.dtype]}], align 64")
+            for operand, dtype in self.dtypes.items()
+            if dtype is not strip.dtype
+        }
+
+    def function(self, name: str, multiply: str) -> EmittedFunction:
+        with self.e.loop("%begin", "%end", self.number(_GROUP)) as first:
+            count = self.smaller(self.subtract("%end", first), self.number(_GROUP))
+            self._group(first, count, multiply)
+        return self.e, self.e.function(name, STEP)
+
+    def _group(self, first: str, count: str, multiply: str) -> None:
+        e, sizes = self.e, {operand: self.number(_SIZES + number) for number, operand in enumerate(SLOTS)}
+        counts = {operand: self.multiply(size, count) for operand, size in sizes.items()}
+        memory = {
+            operand: self.moved(self.memory(slot), self.multiply(sizes[operand], first), self._element(operand))
+            for operand, slot in SLOTS.items()
+        }
+        for number, operand in enumerate(SLOTS):
+            place = self.converted.get(operand, memory[operand])
+            e.store("ptr", place, self.moved(self.table, number, "ptr"))
+        for operand in [one for one in self.converted if one != "c"]:
+            self._convert(self.dtypes[operand], self.dtype, memory[operand], self.converted[operand], counts[operand])
+        units = self.multiply(count, self.number(_UNITS))
+        numbers = self.moved("%numbers", _NUMBERS, "i64")
+        e.emit(f"call void @{multiply}(ptr {numbers}, ptr {self.table}, i64 0, i64 {units})")
+        if "c" in self.converted:
+            self._convert(self.dtype, self.dtypes["c"], self.converted["c"], memory["c"], counts["c"])
+
+    def _element(self, operand: str) -> str:
+        return MEMORY_TYPES[self.dtypes[operand]]
+
+    def _convert(self, source: Dtype, target: Dtype, place: str, to: str, count: str) -> None:
+        self.e.emit(f"call void @{_name(source, target)}(ptr {place}, ptr {to}, i64 {count})")
