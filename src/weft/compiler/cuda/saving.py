@@ -22,6 +22,7 @@ from weft.compiler.cuda.nests import ThreadWriter
 from weft.compiler.cuda.quick_folds import fold_quickly, quick_of
 from weft.compiler.cuda.row_values import arranged, fetched
 from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.cuda.threads import copy_to_shared
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
 from weft.primitives.reducers import Quick
@@ -92,27 +93,35 @@ class SavingWriter(ThreadWriter):
         """Before the first pass, begin to copy what later passes need. Before a pass that needs copies, wait for
         them."""
         if current is self.passes[0]:
-            for number in sorted(self.copied):
-                self._find_pointer(number)
-                self._walk(partial(self._copy, number))
+            self._begin_copies_of_row()
         elif self.copied & current.saved:
             self.e.call("llvm.nvvm.cp.async.wait.all", "void", [])
+            self._meet_after_copies()
 
     @abstractmethod
     def _walk(self, do: Callable[[], None]) -> None:
         """Call ``do`` at each lane of this thread."""
 
-    def _copy(self, number: int) -> None:
-        """Begin to copy what an instruction loads for the current lane to the memory where it is saved."""
+    def _begin_copies_of_row(self) -> None:
+        for number in sorted(self.copied):
+            self._find_pointer(number)
+            self._copy_array(number)
+
+    def _copy_array(self, number: int) -> None:
+        """Begin to copy what an instruction loads."""
+        self._walk(partial(self._copy, number, self.kernel.instructions[number].dtype.size))
+
+    def _meet_after_copies(self) -> None:
+        """Wait for the threads that copied what this one needs: by itself it copies only that."""
+
+    def _copy(self, number: int, size: int) -> None:
+        """Begin to copy what an instruction loads from the current lane on, so many bytes, to the memory where it is
+        saved."""
         instruction = self.kernel.instructions[number]
-        size = instruction.dtype.size
         _, target = self._saved_at(number, instruction)
         location = self._location(number, instruction, self.vector)
         source = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
-        near = self.e.assign(f"addrspacecast ptr {target} to ptr addrspace(3)")
-        far = self.e.assign(f"addrspacecast ptr {source} to ptr addrspace(1)")
-        name = f"llvm.nvvm.cp.async.ca.shared.global.{size}"
-        self.e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+        copy_to_shared(self.e, target, source, size)
 
     def _accumulate_one(self, position: int, current: Pass, reductions: Reductions) -> None:
         instruction = self.kernel.instructions[position]
