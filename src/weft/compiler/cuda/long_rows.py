@@ -37,6 +37,7 @@ class LongRowsWriter(SavingWriter):
     """Writes such a kernel. A thread has the same lanes in each pass."""
 
     team: Team
+    divides_quickly = True
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)

@@ -24,7 +24,7 @@ from weft.compiler.cuda.row_values import arranged, fetched
 from weft.compiler.cuda.schedule import CudaSchedule
 from weft.compiler.cuda.threads import copy_to_shared
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
-from weft.compiler.passes import Pass
+from weft.compiler.passes import Pass, is_expensive
 from weft.primitives.reducers import Quick
 
 SHARED = "@weft_saved"
@@ -40,10 +40,12 @@ class SavingWriter(ThreadWriter):
     """A value is recalled by the thread that saved it, so threads need not wait for each other."""
 
     most_together = 16
+    divides_quickly = False
+    """Whether to divide in float32 where that is right, which takes more code and registers."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, 1)
-        self.vector = RowLanes(self.e, 1)
+        self.vector = self.row_lanes = RowLanes(self.e, 1)
         self.slots, self.sizes = arranged(kernel, self.passes)
         self.fetched = fetched(kernel, self.passes)
         if schedule.turns:
@@ -136,10 +138,56 @@ class SavingWriter(ThreadWriter):
     def _accumulate_at(self, states: Sequence[Any], position: int, current: Pass, reductions: Reductions) -> None:
         fold, instruction = reductions.get(position), self.kernel.instructions[position]
         quick = None if fold is None else quick_of(instruction, self.kernel)
-        if quick is None or len(states) == 1 or any(state.mask is not None for state in states):
+        if len(states) == 1 or any(state.mask is not None for state in states):
+            super()._accumulate_at(states, position, current, reductions)
+        elif self._may_divide(position, current):
+            self._divide_quickly(states, position, current)
+        elif quick is None:
             super()._accumulate_at(states, position, current, reductions)
         elif isinstance(fold, Accumulator):
             self._fold_quickly(states, fold, quick)
+
+    def _may_divide(self, position: int, current: Pass) -> bool:
+        """Whether an instruction is computed in this pass and may divide by a number that a row has only one of."""
+        instruction = self.kernel.instructions[position]
+        if not self.divides_quickly or position in current.recalled or not is_expensive(instruction):
+            return False
+        if REGISTER_TYPES[instruction.dtype] != "float":
+            return False
+        return not all(self.kernel.instructions[number].varying for number in instruction.inputs)
+
+    def _divide_quickly(self, states: Sequence[Any], position: int, current: Pass) -> None:
+        """Do an instruction in several turns with quick divisions. If they are not right, do it again."""
+        instruction, names = self.kernel.instructions[position], []
+        conditions: list[str] = []
+        self.row_lanes.conditions = conditions
+        for state in states:
+            self._go_to(state)
+            names.append(self._apply(instruction).name)
+        self.row_lanes.conditions = None
+        if conditions:
+            names = self._corrected(states, instruction, names, conditions)
+        for state, name in zip(states, names, strict=True):
+            self._go_to(state)
+            self.values[position] = Value(self.vector, name, instruction.dtype)
+            if position in current.saved:
+                self._save(position, instruction)
+
+    def _corrected(
+        self, states: Sequence[Any], instruction: Instruction, names: Sequence[str], conditions: Sequence[str]
+    ) -> list[str]:
+        """The results of an instruction in several turns, which are computed again unless all conditions hold."""
+        e, holds = self.e, "true"
+        for condition in conditions:
+            holds = e.assign(f"and i1 {holds}, {condition}")
+        slots = [e.slot("float") for _ in states]
+        for name, slot in zip(names, slots, strict=True):
+            e.store("float", name, slot)
+        with e.when(e.assign(f"xor i1 {holds}, true")):
+            for state, slot in zip(states, slots, strict=True):
+                self._go_to(state)
+                e.store("float", self._apply(instruction).name, slot)
+        return [e.load("float", slot) for slot in slots]
 
     def _fold_quickly(self, states: Sequence[Any], fold: Accumulator, quick: Quick) -> None:
         """Fold the elements of several turns in the quick way."""
