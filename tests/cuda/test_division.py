@@ -47,3 +47,13 @@ def test_ties_between_subnormal_numbers() -> None:
     """Quotients halfway between two subnormal numbers are exact before they are rounded."""
     numerators = (np.arange(1, 128, 2) * 3 * 2.0**-149).astype(np.float32)
     check(numerators, np.array([6.0, -6.0, 12.0, 24.0, 1.5 * 2.0**20], dtype=np.float32))
+
+
+@pytest.mark.parametrize("exponents", [(-70, 70), (-149, 127)], ids=["in-range", "any"])
+def test_rows_whose_elements_threads_have_at_once(rng: np.random.Generator, exponents: tuple[int, int]) -> None:
+    """Numbers of such rows are divided in float32, except those for which that would round wrongly."""
+    mantissas = rng.uniform(1, 2, size=2048) * rng.choice([-1.0, 1.0], size=2048)
+    numerators = np.ldexp(mantissas, rng.integers(*exponents, size=2048)).astype(np.float32)
+    if exponents[0] < -126:
+        numerators[: SPECIAL.size] = SPECIAL
+    check(numerators, np.array([3.0, -1.0000001, 1.9999999, 2.0**-30, 2.0**50, 2.0**-149, 0.0], dtype=np.float32))

@@ -2,7 +2,8 @@
 
 A block does some rows at a time, each by a team of sixteen threads that keep what they load of it in registers. The
 next rows are copied to shared memory meanwhile. What is folded along columns is written to shared memory, where each
-thread reads some columns, row by row, and adds them to what it has in registers.
+thread reads some columns, row by row, and adds them to what it has in registers. What all rows share is in shared
+memory, too: a load from memory would wait for the copies that were begun before it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, element_pointer
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.values import Value
-from weft.compiler.cuda.row_values import column_folds, loaded_ahead, saved_row
+from weft.compiler.cuda.row_values import column_folds, common_loads, loaded_ahead, saved_row
 from weft.compiler.cuda.rows import RowsWriter
 from weft.compiler.cuda.saving import SHARED
 from weft.compiler.cuda.schedule import (
@@ -23,10 +24,9 @@ from weft.compiler.cuda.schedule import (
     COPIED_BYTES,
     ROWS_AT_ONCE,
     TURNS_AT_ONCE,
-    WIDEST_ACCESS,
     CudaSchedule,
 )
-from weft.compiler.cuda.threads import Team, synchronize_block
+from weft.compiler.cuda.threads import WIDEST_COPY, Team, copy_to_shared, synchronize_block
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.compiler.passes import Pass
 from weft.dtypes import Dtype
@@ -70,6 +70,8 @@ class ColumnFoldsWriter(RowsWriter):
             current.saved.difference_update(self.ahead)
             current.recalled.update(set(self.ahead) & set(current.needed))
         self.fetched, self.copied = set(), set()
+        self.common = common_loads(kernel)
+        """The loads whose elements all rows share, which are in shared memory."""
         self.columns: list[_Column] = []
         self.first_turn = 0
 
@@ -85,22 +87,48 @@ class ColumnFoldsWriter(RowsWriter):
             count = self.schedule.turns * VIRTUAL_LANES // COLUMN_FOLD_THREADS
             self.columns.append(_Column(e, self.vector, instruction, dtype, count))
 
+    def _begin(self) -> None:
+        super()._begin()
+        self._copy_common()
+
     def _unit(self, unit: str) -> None:
-        e, rows, every = self.e, self.number("row", 1), range(len(self.kernel.instructions))
-        self._advance("row", 0, unit, every)
+        e, rows = self.e, self.number("row", 1)
         for column in self.columns:
             column.begin()
-        self._begin_copies(self.row_of_block)
-        with e.loop("0", rows, ROWS_AT_ONCE) as first, self._scope():
+        # Rows are counted from the first one of the first part: an offset of the part would need registers in the loop.
+        begin = e.assign(f"mul i64 {unit}, {rows}")
+        end = e.assign(f"add i64 {begin}, {rows}")
+        self._begin_copies(e.assign(f"add i64 {begin}, {self.row_of_block}"))
+        with e.loop(begin, end, ROWS_AT_ONCE) as first, self._scope():
             row = e.assign(f"add i64 {first}, {self.row_of_block}")
             following = e.assign(f"add i64 {row}, {ROWS_AT_ONCE}")
             self._take_copies()
-            with e.when(e.assign(f"icmp slt i64 {following}, {rows}")):
+            with e.when(e.assign(f"icmp slt i64 {following}, {end}")):
                 self._begin_copies(following)
-            self._advance("row", 1, row, every)
+            self._advance("row", 1, row, range(len(self.kernel.instructions)))
             self._emit_row_values()
             self._body()
+        self._advance("row", 0, unit, range(len(self.kernel.instructions)))
         self._store_columns()
+
+    def _copy_common(self) -> None:
+        """Copy what all rows share to shared memory."""
+        if not self.common:
+            return
+        for number in self.common:
+            instruction = self.kernel.instructions[number]
+            for own in range(self.schedule.saved_lanes // COLUMN_FOLD_THREADS):
+                self.lane_index = self.e.assign(f"add i64 {self.thread}, {own * COLUMN_FOLD_THREADS}")
+                location = self._location(number, instruction, self.vector)
+                value = self._load(number, instruction, location, self.vector)
+                self.e.store(REGISTER_TYPES[instruction.dtype], value.name, self._common_at(number))
+        synchronize_block(self.e)
+
+    def _common_at(self, number: int) -> str:
+        """Where in shared memory the current lane is of what all rows share."""
+        staged = len(self.columns) * ROWS_AT_ONCE * saved_row(TURNS_AT_ONCE * VIRTUAL_LANES)
+        before = self._words_of_copies + staged + self.common.index(number) * self.schedule.saved_lanes
+        return self._at(self.e.assign(f"add i64 {self.lane_index}, {before}"))
 
     def _begin_copies(self, row: str) -> None:
         """Begin to copy what a team needs of a row to shared memory."""
@@ -110,9 +138,9 @@ class ColumnFoldsWriter(RowsWriter):
             for array, number in enumerate(self.ahead):
                 self.lane_index = "0"
                 address = e.assign(f"ptrtoint ptr {self._source(number)} to i64")
-                aligned = e.assign(f"icmp eq i64 {e.assign(f'and i64 {address}, {WIDEST_ACCESS - 1}')}, 0")
+                aligned = e.assign(f"icmp eq i64 {e.assign(f'and i64 {address}, {WIDEST_COPY - 1}')}, 0")
                 with e.when(aligned):
-                    self._copy_row(array, number, WIDEST_ACCESS)
+                    self._copy_row(array, number, WIDEST_COPY)
                 with e.when(e.assign(f"xor i1 {aligned}, true")):
                     self._copy_row(array, number, COPIED_BYTES)
 
@@ -120,13 +148,9 @@ class ColumnFoldsWriter(RowsWriter):
         """Begin to copy a row, so many bytes at once."""
         lanes, e = size // COPIED_BYTES, self.e
         first = e.assign(f"mul i64 {self._first_lane}, {lanes}")
-        way = "cg" if size == WIDEST_ACCESS else "ca"
         for turn in range(self.schedule.turns // lanes):
             self.lane_index = e.assign(f"add i64 {first}, {VIRTUAL_LANES * lanes * turn}")
-            near = e.assign(f"addrspacecast ptr {self._copy_of(array)} to ptr addrspace(3)")
-            far = e.assign(f"addrspacecast ptr {self._source(number)} to ptr addrspace(1)")
-            name = f"llvm.nvvm.cp.async.{way}.shared.global.{size}"
-            e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+            copy_to_shared(e, self._copy_of(array), self._source(number), size)
 
     def _source(self, number: int) -> str:
         """Where a load reads the current lane."""
@@ -151,9 +175,11 @@ class ColumnFoldsWriter(RowsWriter):
         """Where the copy of the current lane of an array is."""
         row = self.e.assign(f"add i64 {self.row_of_block}, {array * ROWS_AT_ONCE}")
         before = self.e.assign(f"mul i64 {row}, {saved_row(self.schedule.saved_lanes)}")
-        return self.e.assign(
-            f"getelementptr i32, ptr {self.shared}, i64 {self.e.assign(f'add i64 {before}, {self.lane_index}')}"
-        )
+        return self._at(self.e.assign(f"add i64 {before}, {self.lane_index}"))
+
+    def _at(self, index: str) -> str:
+        """The address of a word in shared memory."""
+        return self.e.assign(f"getelementptr i32, ptr {self.shared}, i64 {index}")
 
     @property
     def _first_lane(self) -> str:
@@ -178,6 +204,9 @@ class ColumnFoldsWriter(RowsWriter):
             self._fold_columns(len(turns))
 
     def _instruction(self, position: int, instruction: Instruction) -> Any:
+        if position in self.common:
+            type_ = REGISTER_TYPES[instruction.dtype]
+            return Value(self.vector, self.e.load(type_, self._common_at(position)), instruction.dtype)
         if instruction.operation != "fold":
             return super()._instruction(position, instruction)
         number = [column.inputs for column in self.columns].index(instruction.inputs)
@@ -190,10 +219,13 @@ class ColumnFoldsWriter(RowsWriter):
     def _staged(self, number: int, row: str, lane: str) -> str:
         """Where what is folded is left, for a row of those that are done at once and a lane of those."""
         e, width = self.e, saved_row(TURNS_AT_ONCE * VIRTUAL_LANES)
-        copies = len(self.ahead) * ROWS_AT_ONCE * saved_row(self.schedule.saved_lanes)
+        before = self._words_of_copies + number * ROWS_AT_ONCE * width
         at_row = e.assign(f"mul i64 {row}, {width}")
-        index = e.assign(f"add i64 {e.assign(f'add i64 {at_row}, {lane}')}, {copies + number * ROWS_AT_ONCE * width}")
-        return e.assign(f"getelementptr i32, ptr {self.shared}, i64 {index}")
+        return self._at(e.assign(f"add i64 {e.assign(f'add i64 {at_row}, {lane}')}, {before}"))
+
+    @property
+    def _words_of_copies(self) -> int:
+        return len(self.ahead) * ROWS_AT_ONCE * saved_row(self.schedule.saved_lanes)
 
     def _fold_columns(self, turns: int) -> None:
         """Fold what the rows that are done at once have left."""

@@ -66,7 +66,6 @@ class _Joining:
         self.columns = columns.kernel.instructions
         self.before = rows.kernel.instructions
         self.made = [_in_parts(instruction) for instruction in self.before]
-        self.stage = max([instruction.stage for instruction in self.before])
 
     def kernel(self) -> Kernel | None:
         numbers: dict[int, int] = {}
@@ -76,13 +75,22 @@ class _Joining:
             if found is None:
                 return None
             numbers[position] = found
-        return Kernel(2, 0, "reduced", self.made)
+        return Kernel(2, 0, "reduced", self._folded_together())
+
+    def _folded_together(self) -> list[Instruction]:
+        """The instructions, in which all columns are folded in one pass: the first one that knows the numbers."""
+        folds = {number for number, one in enumerate(self.made) if one.operation == "fold"}
+        stage = max([self.made[number].stage for number in folds], default=0)
+        return [
+            replace(one, stage=stage) if number in folds or not folds.isdisjoint(one.inputs) else one
+            for number, one in enumerate(self.made)
+        ]
 
     def _number_of(self, instruction: Instruction, inputs: tuple[int, ...]) -> int | None:
         if instruction.operation == "load":
             return self._loaded(instruction)
         if instruction.operation == "scalar":
-            return self._added(replace(instruction))
+            return self._scalar(instruction)
         if instruction.operation == "apply":
             return self._applied(instruction, inputs)
         if instruction.operation == "reduce":
@@ -108,6 +116,12 @@ class _Joining:
                 return number if instruction.operation == "load" else instruction.inputs[0]
         return None
 
+    def _scalar(self, instruction: Instruction) -> int:
+        for number, other in enumerate(self.made):
+            if (other.operation, other.scalar, other.dtype) == ("scalar", instruction.scalar, instruction.dtype):
+                return number
+        return self._added(replace(instruction))
+
     def _applied(self, instruction: Instruction, inputs: tuple[int, ...]) -> int:
         sources = [self.made[number] for number in inputs]
         for number, other in enumerate(self.made):
@@ -128,7 +142,7 @@ class _Joining:
         if reducer.ordered or reducer.needs_index or not source.varying or source.dtype.size != COPIED_BYTES:
             return None
         return self._added(
-            replace(instruction, operation="fold", inputs=inputs, level=Level.SWEEP, sweep=0, stage=self.stage)
+            replace(instruction, operation="fold", inputs=inputs, level=Level.SWEEP, sweep=0, stage=source.stage)
         )
 
     def _stored(self, instruction: Instruction, inputs: tuple[int, ...]) -> int | None:
@@ -138,7 +152,7 @@ class _Joining:
         if self.made[inputs[0]].operation != "fold" or any(access.sweeps) or access.lane_stride is not LaneStride.ONE:
             return None
         there = replace(access, rows=(access.rows[0], 0), sweeps=())
-        return self._added(replace(instruction, inputs=inputs, access=there, level=Level.ROW, stage=self.stage))
+        return self._added(replace(instruction, inputs=inputs, access=there, level=Level.ROW))
 
 
 def _in_parts(instruction: Instruction) -> Instruction:

@@ -13,13 +13,13 @@ from typing import Any
 
 from weft.compiler.codegen.accumulator import Accumulator
 from weft.compiler.codegen.lanes import REGISTER_TYPES, Lanes
-from weft.compiler.codegen.memory import Location
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer
 from weft.compiler.codegen.nest import Reductions
 from weft.compiler.codegen.values import Value
 from weft.compiler.cuda.row_values import folding_passes, register_bytes, saved_row
 from weft.compiler.cuda.saving import LOADED_TOGETHER, SavingWriter
 from weft.compiler.cuda.schedule import CudaSchedule
-from weft.compiler.cuda.threads import Team, synchronize_block
+from weft.compiler.cuda.threads import WIDEST_COPY, Team, synchronize_block
 from weft.compiler.kernel import CHUNK, Instruction, Kernel
 from weft.compiler.passes import Pass
 from weft.dtypes import Dtype
@@ -37,6 +37,7 @@ class LongRowsWriter(SavingWriter):
     """Writes such a kernel. A thread has the same lanes in each pass."""
 
     team: Team
+    divides_quickly = True
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule)
@@ -44,6 +45,8 @@ class LongRowsWriter(SavingWriter):
         self.read_since = False
         """Whether threads have read memory since they last waited for each other."""
         self.folds_once = len(folding_passes(kernel, self.passes)) == 1
+        self.copies_later = False
+        """Whether copies to shared memory are still to begin."""
         self.saved_before = "0"
         """The number that is added to a lane to get its index among the saved ones."""
 
@@ -144,6 +147,44 @@ class LongRowsWriter(SavingWriter):
                 self._at_all_turns(start, do)
                 return
             self._in_turns(start, stop, self.team.count, LOADED_TOGETHER, body)
+
+    def _fetch(self, current: Pass) -> None:
+        """If threads have all their elements at once, copies begin after the loads of the first pass, which needs
+        these soon: memory answers in order."""
+        self.copies_later = self.schedule.turns > 0 and current is self.passes[0]
+        if not self.copies_later:
+            super()._fetch(current)
+
+    def _after_loads(self) -> None:
+        if self.copies_later:
+            self.copies_later = False
+            self._begin_copies_of_row()
+
+    def _copy_array(self, number: int) -> None:
+        """Begin to copy what an instruction loads: the chunk of each team 16 bytes at once, if its threads have all
+        their elements at once and the chunk is aligned. So they copy elements that others of the team read."""
+        if not self.schedule.turns:
+            super()._copy_array(number)
+            return
+        e, instruction = self.e, self.kernel.instructions[number]
+        self.team.synchronize()  # others may still read what was copied for another row
+        start, _ = self._enter_chunk(self.first_chunk)
+        first = self.lane_index = e.assign(f"sub i64 {start}, {self.team.number}")
+        location = self._location(number, instruction, self.vector)
+        source = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
+        rest = e.assign(f"and i64 {e.assign(f'ptrtoint ptr {source} to i64')}, {WIDEST_COPY - 1}")
+        aligned = e.assign(f"icmp eq i64 {rest}, 0")
+        for size, condition in ((WIDEST_COPY, aligned), (instruction.dtype.size, e.assign(f"xor i1 {aligned}, true"))):
+            lanes = size // instruction.dtype.size
+            with e.when(condition):
+                own = e.assign(f"add i64 {first}, {e.assign(f'mul i64 {self.team.number}, {lanes}')}")
+                for turn in range(self.schedule.turns // lanes):
+                    self.lane_index = e.assign(f"add i64 {own}, {self.team.count * lanes * turn}")
+                    self._copy(number, size)
+
+    def _meet_after_copies(self) -> None:
+        if self.schedule.turns:
+            self.team.synchronize()
 
     def _at_lane(self, index: str, whole: bool) -> None:
         """Select the lane of this thread, which exists."""

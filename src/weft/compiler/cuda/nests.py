@@ -124,11 +124,15 @@ class ThreadWriter(NestWriter):
         ahead = self._loads_ahead(current) if count < len(turns) or self.loads_first else []
         for position in ahead:
             self._accumulate_at(states, position, current, reductions)
+        self._after_loads()
         for first in range(0, len(turns), count):
             for position in current.needed:
                 if position not in ahead:
                     self._accumulate_at(states[first : first + count], position, current, reductions)
         self._go_to(start)
+
+    def _after_loads(self) -> None:
+        """What is done as soon as the loads of all turns have begun."""
 
     def _loads_ahead(self, current: Pass) -> list[int]:
         """The loads of a pass that may come before everything else."""

@@ -25,7 +25,8 @@ def is_ahead(instruction: Instruction) -> bool:
 def arranged(kernel: Kernel, passes: list[Pass]) -> tuple[dict[int, int], list[int]]:
     """The array of each saved value, and the bytes of an element of each array. A value may take the place of one that
     is not needed any more: whose last recall was in an earlier pass, or in the same pass by an earlier instruction."""
-    last = {number: (index, number) for index, current in enumerate(passes) for number in current.recalled}
+    last = {number: (index, number) for index, current in enumerate(passes) for number in current.saved}
+    last.update({number: (index, number) for index, current in enumerate(passes) for number in current.recalled})
     arrays: list[tuple[int, tuple[int, int]]] = []  # bytes of an element, and the last recall of the current value
     found: dict[int, int] = {}
     early = fetched(kernel, passes)
@@ -102,6 +103,18 @@ def loaded_ahead(kernel: Kernel, passes: list[Pass]) -> list[int]:
     """The loads whose elements are saved from the first pass on."""
     found = passes[0].saved | fetched(kernel, passes)
     return sorted([number for number in found if is_ahead(kernel.instructions[number])])
+
+
+def common_loads(kernel: Kernel) -> list[int]:
+    """The loads of four bytes whose elements all rows share, such as those of the scale of a norm."""
+    return [
+        number
+        for number, one in enumerate(kernel.instructions)
+        if is_ahead(one)
+        and one.dtype.size == register_bytes(one.dtype) == 4
+        and one.access
+        and not any(one.access.rows)
+    ]
 
 
 def column_folds(kernel: Kernel) -> dict[tuple[int, ...], int]:

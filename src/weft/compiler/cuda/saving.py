@@ -22,8 +22,9 @@ from weft.compiler.cuda.nests import ThreadWriter
 from weft.compiler.cuda.quick_folds import fold_quickly, quick_of
 from weft.compiler.cuda.row_values import arranged, fetched
 from weft.compiler.cuda.schedule import CudaSchedule
+from weft.compiler.cuda.threads import copy_to_shared
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
-from weft.compiler.passes import Pass
+from weft.compiler.passes import Pass, is_expensive
 from weft.primitives.reducers import Quick
 
 SHARED = "@weft_saved"
@@ -39,10 +40,12 @@ class SavingWriter(ThreadWriter):
     """A value is recalled by the thread that saved it, so threads need not wait for each other."""
 
     most_together = 16
+    divides_quickly = False
+    """Whether to divide in float32 where that is right, which takes more code and registers."""
 
     def __init__(self, kernel: Kernel, schedule: CudaSchedule) -> None:
         super().__init__(kernel, schedule, 1)
-        self.vector = RowLanes(self.e, 1)
+        self.vector = self.row_lanes = RowLanes(self.e, 1)
         self.slots, self.sizes = arranged(kernel, self.passes)
         self.fetched = fetched(kernel, self.passes)
         if schedule.turns:
@@ -92,27 +95,35 @@ class SavingWriter(ThreadWriter):
         """Before the first pass, begin to copy what later passes need. Before a pass that needs copies, wait for
         them."""
         if current is self.passes[0]:
-            for number in sorted(self.copied):
-                self._find_pointer(number)
-                self._walk(partial(self._copy, number))
+            self._begin_copies_of_row()
         elif self.copied & current.saved:
             self.e.call("llvm.nvvm.cp.async.wait.all", "void", [])
+            self._meet_after_copies()
 
     @abstractmethod
     def _walk(self, do: Callable[[], None]) -> None:
         """Call ``do`` at each lane of this thread."""
 
-    def _copy(self, number: int) -> None:
-        """Begin to copy what an instruction loads for the current lane to the memory where it is saved."""
+    def _begin_copies_of_row(self) -> None:
+        for number in sorted(self.copied):
+            self._find_pointer(number)
+            self._copy_array(number)
+
+    def _copy_array(self, number: int) -> None:
+        """Begin to copy what an instruction loads."""
+        self._walk(partial(self._copy, number, self.kernel.instructions[number].dtype.size))
+
+    def _meet_after_copies(self) -> None:
+        """Wait for the threads that copied what this one needs: by itself it copies only that."""
+
+    def _copy(self, number: int, size: int) -> None:
+        """Begin to copy what an instruction loads from the current lane on, so many bytes, to the memory where it is
+        saved."""
         instruction = self.kernel.instructions[number]
-        size = instruction.dtype.size
         _, target = self._saved_at(number, instruction)
         location = self._location(number, instruction, self.vector)
         source = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
-        near = self.e.assign(f"addrspacecast ptr {target} to ptr addrspace(3)")
-        far = self.e.assign(f"addrspacecast ptr {source} to ptr addrspace(1)")
-        name = f"llvm.nvvm.cp.async.ca.shared.global.{size}"
-        self.e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
+        copy_to_shared(self.e, target, source, size)
 
     def _accumulate_one(self, position: int, current: Pass, reductions: Reductions) -> None:
         instruction = self.kernel.instructions[position]
@@ -127,10 +138,56 @@ class SavingWriter(ThreadWriter):
     def _accumulate_at(self, states: Sequence[Any], position: int, current: Pass, reductions: Reductions) -> None:
         fold, instruction = reductions.get(position), self.kernel.instructions[position]
         quick = None if fold is None else quick_of(instruction, self.kernel)
-        if quick is None or len(states) == 1 or any(state.mask is not None for state in states):
+        if len(states) == 1 or any(state.mask is not None for state in states):
+            super()._accumulate_at(states, position, current, reductions)
+        elif self._may_divide(position, current):
+            self._divide_quickly(states, position, current)
+        elif quick is None:
             super()._accumulate_at(states, position, current, reductions)
         elif isinstance(fold, Accumulator):
             self._fold_quickly(states, fold, quick)
+
+    def _may_divide(self, position: int, current: Pass) -> bool:
+        """Whether an instruction is computed in this pass and may divide by a number that a row has only one of."""
+        instruction = self.kernel.instructions[position]
+        if not self.divides_quickly or position in current.recalled or not is_expensive(instruction):
+            return False
+        if REGISTER_TYPES[instruction.dtype] != "float":
+            return False
+        return not all(self.kernel.instructions[number].varying for number in instruction.inputs)
+
+    def _divide_quickly(self, states: Sequence[Any], position: int, current: Pass) -> None:
+        """Do an instruction in several turns with quick divisions. If they are not right, do it again."""
+        instruction, names = self.kernel.instructions[position], []
+        conditions: list[str] = []
+        self.row_lanes.conditions = conditions
+        for state in states:
+            self._go_to(state)
+            names.append(self._apply(instruction).name)
+        self.row_lanes.conditions = None
+        if conditions:
+            names = self._corrected(states, instruction, names, conditions)
+        for state, name in zip(states, names, strict=True):
+            self._go_to(state)
+            self.values[position] = Value(self.vector, name, instruction.dtype)
+            if position in current.saved:
+                self._save(position, instruction)
+
+    def _corrected(
+        self, states: Sequence[Any], instruction: Instruction, names: Sequence[str], conditions: Sequence[str]
+    ) -> list[str]:
+        """The results of an instruction in several turns, which are computed again unless all conditions hold."""
+        e, holds = self.e, "true"
+        for condition in conditions:
+            holds = e.assign(f"and i1 {holds}, {condition}")
+        slots = [e.slot("float") for _ in states]
+        for name, slot in zip(names, slots, strict=True):
+            e.store("float", name, slot)
+        with e.when(e.assign(f"xor i1 {holds}, true")):
+            for state, slot in zip(states, slots, strict=True):
+                self._go_to(state)
+                e.store("float", self._apply(instruction).name, slot)
+        return [e.load("float", slot) for slot in slots]
 
     def _fold_quickly(self, states: Sequence[Any], fold: Accumulator, quick: Quick) -> None:
         """Fold the elements of several turns in the quick way."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import weft.primitives as p
-from weft.compiler.cuda.row_values import arranged, column_folds, is_worth_saving, loaded_ahead, saved_row
+from weft.compiler.cuda.row_passes import row_passes
+from weft.compiler.cuda.row_values import arranged, column_folds, common_loads, loaded_ahead, saved_row
 from weft.compiler.kernel import CHUNK, VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
-from weft.compiler.passes import Pass, nothing, passes_of
+from weft.compiler.passes import Pass, passes_of
 from weft.compiler.target import Schedule
 from weft.graph.extents import product
 
@@ -172,11 +173,8 @@ class CudaSchedule(Schedule):
         passes = self.passes(kernel)
         if self.walk is Walk.COLUMN_FOLDS:
             copies = len(loaded_ahead(kernel, passes)) * saved_row(self.saved_lanes)
-            return (
-                ROWS_AT_ONCE
-                * COPIED_BYTES
-                * (copies + len(column_folds(kernel)) * saved_row(TURNS_AT_ONCE * VIRTUAL_LANES))
-            )
+            folded = len(column_folds(kernel)) * saved_row(TURNS_AT_ONCE * VIRTUAL_LANES)
+            return COPIED_BYTES * (ROWS_AT_ONCE * (copies + folded) + len(common_loads(kernel)) * self.saved_lanes)
         sizes = arranged(kernel, passes)[1][self.in_registers :]
         return self.lanes_in_shared * sum(sizes)
 
@@ -210,7 +208,7 @@ class CudaSchedule(Schedule):
 
     def passes(self, kernel: Kernel) -> list[Pass]:
         """The passes over a row."""
-        return passes_of(kernel, worth_saving=is_worth_saving if self.saved_lanes else nothing)
+        return row_passes(kernel) if self.saved_lanes else passes_of(kernel)
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
         if not kernel.instructions[store].varying and (kernel.lane == "parallel" or self.cluster > 1):

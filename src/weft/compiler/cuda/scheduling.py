@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from weft.compiler.cuda.row_passes import row_passes
 from weft.compiler.cuda.row_values import (
     arranged,
     bytes_of_totals,
     is_ahead,
-    is_worth_saving,
     message_bytes,
     saved_row,
 )
@@ -396,7 +396,7 @@ def _long_rows(launch: Launch, blocks: BlockLimits) -> CudaSchedule | None:
         or any(i.operation == "scan" for i in kernel.instructions)
     ):
         return None
-    passes = passes_of(kernel, worth_saving=is_worth_saving)
+    passes = row_passes(kernel)
     if _next_power(chunks) * sum([bytes_of_totals(kernel, current) for current in passes]) > TOTALS_BYTES:
         return None
     saved = 0 if kernel.sweeps else sum(arranged(kernel, passes)[1])
@@ -446,7 +446,7 @@ def _in_registers(launch: Launch, turns: int, most: int) -> tuple[int, int]:
         i.operation == "scan" or (i.operation == "reduce" and i.primitive.reducer.ordered) for i in kernel.instructions
     ):
         return 0, 0
-    sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))[1]
+    sizes = arranged(kernel, row_passes(kernel))[1]
     in_registers = 0
     while in_registers < len(sizes) and sum(sizes[: in_registers + 1]) * turns <= most:
         in_registers += 1
@@ -464,6 +464,6 @@ def _saved_lanes(launch: Launch, rows: int) -> int:
     kernel = launch.kernel
     if kernel.lane != "reduced" or kernel.sweeps or kernel.backwards:
         return 0
-    _, sizes = arranged(kernel, passes_of(kernel, worth_saving=is_worth_saving))
+    _, sizes = arranged(kernel, row_passes(kernel))
     lanes = max(VIRTUAL_LANES, 1 << (launch.lane_extent - 1).bit_length())
     return lanes if sizes and sum(sizes) * saved_row(lanes) * rows <= SAVED_BYTES else 0

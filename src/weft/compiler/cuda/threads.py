@@ -12,6 +12,9 @@ from weft.compiler.kernel import VIRTUAL_LANES
 
 WARP = 32
 
+WIDEST_COPY = 16
+"""The most bytes that a thread copies to shared memory at once."""
+
 ALL = "-1"
 """The mask of all threads of a warp."""
 
@@ -37,6 +40,15 @@ def let_next_begin(e: Emitter) -> None:
 def synchronize_block(e: Emitter) -> None:
     """Wait for the other threads of the block, and see what they wrote to memory."""
     e.call("llvm.nvvm.barrier.cta.sync.aligned.all", "void", [("i32", "0")])
+
+
+def copy_to_shared(e: Emitter, target: str, source: str, size: int) -> None:
+    """Begin to copy 4, 8 or 16 bytes of memory to shared memory."""
+    near = e.assign(f"addrspacecast ptr {target} to ptr addrspace(3)")
+    far = e.assign(f"addrspacecast ptr {source} to ptr addrspace(1)")
+    way = "cg" if size == WIDEST_COPY else "ca"  # the widest copies need no room in the first cache
+    name = f"llvm.nvvm.cp.async.{way}.shared.global.{size}"
+    e.call(name, "void", [("ptr addrspace(3)", near), ("ptr addrspace(1)", far)])
 
 
 class Threads:
