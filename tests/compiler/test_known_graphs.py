@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,3 +119,48 @@ def test_an_array_that_ends_gives_its_memory_to_the_result() -> None:
         mx.eval(x)
         addresses.add(np.asarray(x).ctypes.data)
     assert len(addresses) == 1
+
+
+def test_a_plan_is_not_learnt_for_an_array_that_ends_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the garbage collector and other threads may let it."""
+    held: list[mx.array] = []
+    make = evaluate._Work
+
+    def made(*arguments: Any) -> Any:
+        held.clear()
+        return make(*arguments)
+
+    def run(value: float) -> mx.array:
+        x = mx.full((40_000,), value) + 0
+        mx.eval(x)
+        inner = x * 2
+        outer = mx.sin(inner) + inner
+        held.append(inner)
+        del x, inner
+        mx.eval(outer)
+        return outer
+
+    evaluate.forget_plans()
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluate, "_Work", made)
+        run(1.0)
+    for value in (2.0, 3.0):
+        run(value)
+        assert held.pop()[0].item() == 2 * value
+
+
+def test_arrays_that_are_asked_for_twice_are_learnt() -> None:
+    x, y = arrays(0)
+
+    def run() -> None:
+        z = mx.tanh(x * 2 + y)
+        mx.eval(z, z, mx.tanh(y * 2 + x))
+
+    run()
+    known = len(known_graphs._known)
+    assert known > 0
+    run()
+    assert len(known_graphs._known) == known
+    evaluate.forget_plans()
+    run()
+    assert len(known_graphs._known) == 1

@@ -147,6 +147,7 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 
 def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
+    pending = [*dict.fromkeys(pending)]
     caller = caller_stream()
     key = evaluate_known(pending, pending[0].stream or caller) if wait else False
     if key is True:
@@ -329,11 +330,12 @@ class _Work:
 
     def numbering(self, asked: Sequence[Node], key: Key) -> Numbering | None:
         """How the program numbers what the graph of the nodes that were ``asked`` for has; None if this has changed
-        since ``key`` was found, because another thread evaluated some of it."""
+        since ``key`` was found, because another thread evaluated some of it or let it go."""
         found = reading_of_graph(asked)
-        if found is None or found[1].structure != key[-1]:
+        _, _, held, structure = key
+        if found is None or found[1].structure != structure:
             return None
-        return numbering_of(found[1], self.program, self._nodes)
+        return numbering_of(found[1], held, self.program, self._nodes)
 
     def submit(self, stream: Stream, at_once: int) -> Plan:
         """Evaluate on a stream, by the plan that is returned.

@@ -7,6 +7,7 @@ one plan. How such a plan numbers the inputs of a graph is found once, when a pr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -60,11 +61,12 @@ class GraphReading(NamedTuple):
         if tracing.followed or tracing.is_tracing():
             return []
         inputs = [node for node, number in self.numbers.items() if number < 0]
+        # The structure has the inverted number of an input at each use but the first.
+        again = Counter([entry for entry in self.structure if type(entry) is int and entry < 0])
         found = []
         for position, _ in plan.donations:
             number = position if order is None else order[position]
-            # The structure has the number of an input at each use but the first; `inputs` is one reference more.
-            count = _COUNT + self.structure.count(~number) + 1
+            count = _COUNT + again[~number] + 1  # `inputs` is one reference more
             if not numbers_held([inputs[number]], [count]) and only_known(
                 [self.views[number], self.views[number].buffer], _TO_MEMORY
             ):
@@ -78,12 +80,13 @@ _TO_MEMORY = (2, 1)
 """References to the value of an input, by its node and in ``views``; and to its buffer, by the value."""
 
 Held = tuple[int, ...]
-"""How many nodes were asked for, and the numbers of other operations that are held, so that they get values too."""
+"""How many nodes were asked for, and the numbers of other operations that have inputs and are held, so that they get
+values too."""
 
 
 def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
-    """What is held of nodes without values, and their reading. None if a `Program` has to read them: if the graph is
-    large, or has operations of several results, or on several streams.
+    """What is held of different nodes without values, and their reading. None if a `Program` has to read them: if the
+    graph is large, or has operations of several results, or on several streams.
 
     The caller holds the lock of sections.
     """
@@ -93,7 +96,8 @@ def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
     reading = _walk(operations, counts)
     if reading is None:
         return None
-    return (len(asked), *numbers_held(operations, counts, len(asked))), reading
+    held = [number for number in numbers_held(operations, counts, len(asked)) if operations[number].inputs]
+    return (len(asked), *held), reading
 
 
 def _walk(operations: list[Node], counts: list[int]) -> GraphReading | None:
@@ -161,15 +165,20 @@ class Numbering(NamedTuple):
     outputs: list[int]
 
 
-def numbering_of(graph: GraphReading, program: Program, outputs: Sequence[Node]) -> Numbering:
-    """How a program of the same nodes, of which ``outputs`` get values, numbers them."""
+def numbering_of(graph: GraphReading, held: Held, program: Program, outputs: Sequence[Node]) -> Numbering | None:
+    """How a program of the same nodes, of which ``outputs`` get values, numbers them. None if these are not what was
+    ``held`` when the graph was read: what a cycle of references, or another thread, has let go since gets no value."""
+    asked, *others = held
+    numbers = [graph.numbers[node] for node in outputs]
+    if sorted(numbers) != [*range(asked), *others]:
+        return None
     constants = [0] * len(program.constants)
     for entry in program.entries:
         if entry[0] is not None and entry[0].is_constant:
             _, number, dtype = entry
             constants[number] = graph.numbers_of_constants[program.constants[number], dtype]
     inputs = [~graph.numbers[node] for node in program.inputs]
-    return Numbering(_unless_same(inputs), _unless_same(constants), [graph.numbers[node] for node in outputs])
+    return Numbering(_unless_same(inputs), _unless_same(constants), numbers)
 
 
 def _unless_same(numbers: list[int]) -> list[int] | None:
