@@ -97,7 +97,9 @@ def test_scores_are_never_in_memory_as_a_whole(rng: np.random.Generator) -> None
     executor.set_thread_count(threads)
 
 
-@pytest.mark.parametrize(("mask", "part", "part_with_gradients"), [(None, 16, 12), ("causal", 16, 5)])
+@pytest.mark.parametrize(
+    ("mask", "part", "part_with_gradients"), [pytest.param(None, 16, 12, marks=pytest.mark.slow), ("causal", 16, 5)]
+)
 def test_long_sequences_need_a_small_part_of_the_scores(mask: str | None, part: int, part_with_gradients: int) -> None:
     """They also never hold a whole causal mask."""
     q = mx.zeros((1, 1, 16384, 4))

@@ -53,8 +53,19 @@ FOLDS: dict[str, Callable[[mx.array, int], mx.array]] = {
 }
 
 
-@pytest.mark.parametrize("fold", FOLDS)
-@pytest.mark.parametrize("shape", [(3, 500), (40, 70), (5, 9, 33), (530, 18)], ids=str)
+SHAPES = [(3, 500), (40, 70), (5, 9, 33), (530, 18)]
+SLOW = ("product", (530, 18))
+"""Plain Python takes ten seconds for its 5 million multiplications."""
+
+
+@pytest.mark.parametrize(
+    ("fold", "shape"),
+    [
+        pytest.param(fold, shape, id=f"{shape}-{fold}", marks=pytest.mark.slow if (fold, shape) == SLOW else ())
+        for shape in SHAPES
+        for fold in FOLDS
+    ],
+)
 def test_the_order_of_folds(fold: str, shape: tuple[int, ...], rng: np.random.Generator) -> None:
     """In float64 another order of these terms gives another sum; and the CPU walks over each of the shapes in another
     way."""
