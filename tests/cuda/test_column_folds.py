@@ -52,7 +52,7 @@ def is_joined(function: Callable[[mx.array], list[mx.array]], x: mx.array) -> bo
     return bool(planner_of(program.entries, outputs, ENGINE.target).joined)
 
 
-@pytest.mark.parametrize("function", [of_softmax, gradients_of_norm])
+@pytest.mark.parametrize("function", [pytest.param(of_softmax, marks=pytest.mark.slow), gradients_of_norm])
 def test_columns_are_folded_where_rows_are_done(
     function: Callable[[mx.array], list[mx.array]], rng: np.random.Generator
 ) -> None:

@@ -146,7 +146,7 @@ def test_folds_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatc
     evaluate.forget_plans()
 
 
-@pytest.mark.parametrize("few_results", [True, False])
+@pytest.mark.parametrize("few_results", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_parts_of_sweeps(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, few_results: bool) -> None:
     """If there are few sums, one kernel makes sums of parts, and another one adds them; many sums are made by one
     kernel, in the same order."""
