@@ -55,7 +55,7 @@ FOLDS: dict[str, Callable[[mx.array, int], mx.array]] = {
 
 SHAPES = [(3, 500), (40, 70), (5, 9, 33), (530, 18)]
 SLOW = ("product", (530, 18))
-"""Plain Python takes ten seconds for its 5 million multiplications."""
+"""The reference, in plain Python, takes ten seconds for 5 million multiplications."""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from weft.compiler.bounded import BoundedCache
 from weft.compiler.known_graphs import Key, Numbering, evaluate_known, learn, numbering_of, reading_of_graph
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run, arrived, run_for_one, run_now
+from weft.compiler.run import Run, arrived, give_values, run_for_one, run_now
 from weft.compiler.segments import segments_of
 from weft.compiler.single import Ending, Reading, Shown, is_plain, reading_of, view_of_value
 from weft.compiler.templates import Templates
@@ -386,9 +386,7 @@ class _Work:
 
     def _publish(self, views: Sequence[View]) -> None:
         with sections:
-            for node, view in zip(self._nodes, views):  # noqa: B905  # `strict` takes its time
-                if node.value is None:
-                    node.value = view
+            give_values(self._nodes, views)
             self._release()
 
     def _publish_later(self, run: Run, stream: Stream) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run, run_for_one, run_now
+from weft.compiler.run import Run, give_values, run_for_one, run_now
 from weft.dtypes import Dtype
 from weft.graph import tracing
 from weft.graph.node import Node, give_value
@@ -35,7 +35,13 @@ MOST_PLANS = 4096
 MOST_ENTRIES = 1 << 18
 """The most operations of all graphs with known plans. A key takes some 100 bytes for each."""
 
+_COUNT = COUNT_IF_ONCE + 1
+"""The known references to a node that is used once: it is also in the ``numbers`` of a reading."""
+_TO_MEMORY = (2, 1)
+"""References to the value of an input, by its node and in the ``views`` of a reading; to its buffer, by the value."""
+
 _readable: dict[Primitive, bool] = {}
+"""What `_is_readable` said of primitives."""
 
 
 class GraphReading(NamedTuple):
@@ -73,11 +79,6 @@ class GraphReading(NamedTuple):
                 found.append(position)
         return found
 
-
-_COUNT = COUNT_IF_ONCE + 1
-"""The known references to a node that is used once: it is also in ``numbers``."""
-_TO_MEMORY = (2, 1)
-"""References to the value of an input, by its node and in ``views``; and to its buffer, by the value."""
 
 Held = tuple[int, ...]
 """How many nodes were asked for, and the numbers of other operations that have inputs and are held, so that they get
@@ -241,9 +242,7 @@ def _run(graph: GraphReading, plan: Plan, numbering: Numbering, stream: Stream) 
     plan.spare_tables.append(table)
     nodes = _chosen(graph.operations, numbering.outputs)
     with sections:
-        for node, view in zip(nodes, found):  # noqa: B905  # `strict` takes its time
-            if node.value is None:
-                node.value = view
+        give_values(nodes, found)
         tracing.release(nodes)
 
 

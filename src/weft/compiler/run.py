@@ -98,6 +98,14 @@ def view_of_input(source: View, output: Output) -> View:
     return view
 
 
+def give_values(nodes: Sequence[Node], views: Sequence[View]) -> None:
+    """Give nodes the values that were computed, but those that another thread gave one. The caller holds the lock of
+    sections."""
+    for node, view in zip(nodes, views):  # noqa: B905  # `strict` takes its time
+        if node.value is None:
+            node.value = view
+
+
 def run_now(
     plan: Plan, table: Table, inputs: Sequence[View], stream: Stream | None = None, wait: bool = True
 ) -> list[View] | None:
