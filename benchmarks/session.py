@@ -95,11 +95,9 @@ def environment(name: str, threads: int, cache: Path | None = None) -> dict[str,
 
 
 def interpreter(name: str) -> Path:
-    """The path of a peer's interpreter: its own environment, or this one; for a GPU possibly one that came with the
-    machine."""
+    """The path of a peer's interpreter: its own environment, or this one, in which it may be as well."""
     own = ROOT / ".bench" / name.removesuffix("-eager") / "bin" / "python"
-    on_gpu = os.environ.get("BENCH_DEVICE") == "gpu"
-    if name in ("weft", "numpy", "copy") or (on_gpu and not own.exists()):
+    if name in ("weft", "numpy", "copy") or not own.exists():
         return Path(sys.executable)
     return own
 
@@ -179,11 +177,12 @@ def find_peers(names: Sequence[str], threads: int) -> list[Peer]:
 def find_peer(name: str, threads: int) -> Peer:
     """A peer, with its version or the reason why it does not run here."""
     python = interpreter(name)
-    if not python.exists():
-        return Peer(name, python, missing="not installed (make bench-peers)")
     with connection(name, threads) as worker:
         hello = worker.hello
-    return Peer(name, python, version=hello.get("version", ""), missing=hello.get("error", ""))
+    error = hello.get("error", "")
+    if error.startswith(ModuleNotFoundError.__name__):
+        error = "not installed (make bench-peers)"
+    return Peer(name, python, version=hello.get("version", ""), missing=error)
 
 
 def free_memory() -> int | None:
