@@ -39,7 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from tests.sampling import Cases, leave_checks, leave_variants
+from tests.sampling import Cases, leave_checks, leave_rows, leave_variants
 from weft.compiler import plan
 
 sys.dont_write_bytecode = False
@@ -72,13 +72,15 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a run of whole files, before slow tests are deselected, each check selects variants of operations."""
+    """In a run of whole files, before slow tests are deselected, tests marked for it keep a sample of their
+    rows."""
     chosen = config.getoption("keyword") or any("::" in argument for argument in config.args)
     if not chosen:
         complete = config.getoption("markexpr") != "not slow"
         seed = int(config.getoption("hypothesis_seed"))
         leave_variants(items, seed, complete)
         leave_checks(items, seed, complete)
+        leave_rows(items, seed, complete)
 
 
 @pytest.hookimpl(wrapper=True)

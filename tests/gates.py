@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
@@ -12,6 +14,14 @@ from weft.runtime.streams import Event
 
 PATIENCE = 60.0
 """Seconds after which a gate opens by itself, so that a test that waits for its own gate fails instead of hanging."""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
 
 
 class Gate:

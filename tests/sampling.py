@@ -54,44 +54,58 @@ def said(case: T) -> T:
     return case
 
 
-def leave_variants(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
+def leave_variants(items: Sequence[pytest.Item], seed: int, complete: bool) -> None:
     """Move most rows of an operation that has several, in tests with the mark `some_variants`, to the slow tests.
 
     Each check keeps the row of each operation that the seed draws for it, so that every row is in some checks;
     ``complete`` keeps all.
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
-    for item in items:
-        if not isinstance(item, pytest.Function) or item.get_closest_marker("some_variants") is None:
-            continue
-        # Tests with the fixture `cases` exist in a complete form already.
-        if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
-            row: Any = item.callspec.params["row"]
-            groups[item.parent, item.originalname, row.name].append(item)
+    for item in _marked(items, "some_variants", complete):
+        row: Any = item.callspec.params["row"]
+        groups[item.parent, item.originalname, row.name].append(item)
     for (_, test, name), variants in groups.items():
-        (drawn,) = drawn_cases(seed, f"{test} {name}", 1, variants)
-        for item in variants:
-            if item is not drawn or (complete and len(variants) > 1):
-                item.add_marker("slow")
+        _leave(variants, drawn_cases(seed, f"{test} {name}", 1, variants), complete)
 
 
-def leave_checks(items: Iterable[pytest.Item], seed: int, complete: bool) -> None:
+def leave_checks(items: Sequence[pytest.Item], seed: int, complete: bool) -> None:
     """Move half of the tests with the mark `some_checks` that a file has for the same parameters to the slow tests.
 
     The seed draws which, so that all parameters are in some checks; ``complete`` keeps all.
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
+    for item in _marked(items, "some_checks", complete):
+        parameters = [value for name, value in item.callspec.params.items() if name != "cases"]
+        groups[item.parent, str(parameters)].append(item)
+    for (_, parameters), checks in groups.items():
+        _leave(checks, drawn_cases(seed, parameters, -(-len(checks) // 2), checks), complete)
+
+
+def leave_rows(items: Sequence[pytest.Item], seed: int, complete: bool) -> None:
+    """Move all rows of a test with the mark `some_rows(count)`, but the ``count`` that the seed draws, to the slow
+    tests; ``complete`` keeps all."""
+    groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
+    for item in _marked(items, "some_rows", complete):
+        (mark,) = item.iter_markers("some_rows")
+        groups[item.parent, item.originalname, mark.args].append(item)
+    for (_, test, (count,)), rows in groups.items():
+        _leave(rows, drawn_cases(seed, test, count, rows), complete)
+
+
+def _marked(items: Iterable[pytest.Item], mark: str, complete: bool) -> Iterator[pytest.Function]:
+    """Tests with a mark, but those that are slow anyway, and those that exist in a complete form: with the fixture
+    `cases`."""
     for item in items:
-        if not isinstance(item, pytest.Function) or item.get_closest_marker("some_checks") is None:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker(mark) is None:
             continue
         if item.get_closest_marker("slow") is None and not (complete and "cases" in item.fixturenames):
-            parameters = [value for name, value in item.callspec.params.items() if name != "cases"]
-            groups[item.parent, str(parameters)].append(item)
-    for (_, parameters), checks in groups.items():
-        drawn = drawn_cases(seed, parameters, -(-len(checks) // 2), checks)
-        for item in checks:
-            if item not in drawn or (complete and len(checks) > 1):
-                item.add_marker("slow")
+            yield item
+
+
+def _leave(tests: Sequence[pytest.Function], drawn: Sequence[pytest.Function], complete: bool) -> None:
+    for item in tests:
+        if item not in drawn or (complete and len(tests) > 1):
+            item.add_marker("slow")
 
 
 def examples(count: int) -> settings:

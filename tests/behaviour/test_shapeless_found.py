@@ -67,6 +67,7 @@ def check(expected: Outcome, compiled: Any, shapes: Sequence[Shape], every_error
     return False
 
 
+@pytest.mark.some_rows(130)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_every_shape_is_right_or_refused_for_a_reason(program: Program, cases: Cases) -> None:
     """Traced with some of the shapes, and called with all. Only a run with all shapes shows that a reason is not

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import assert_same_bits
-from tests.gates import PATIENCE, Gate, is_there
+from tests.gates import PATIENCE, Gate, is_there, wait_until
 from weft.runtime.streams import QUEUE_LIMIT
 
 
@@ -147,13 +146,6 @@ def test_clear_streams_waits_for_all() -> None:
 
 def stream_threads() -> int:
     return sum(thread.name.startswith("weft stream") for thread in threading.enumerate())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 def test_clear_streams_ends_the_threads() -> None:

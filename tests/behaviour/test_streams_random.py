@@ -135,7 +135,7 @@ def check_actions(statements: Sequence[Statement], size: int) -> None:
     assert_same_bits(lazy, expected)
 
 
-@examples(20)
+@examples(12)
 @given(programs(), SIZES)
 def test_the_same_bits_as_on_one_stream(statements: Sequence[Statement], size: int) -> None:
     check_actions(statements, size)

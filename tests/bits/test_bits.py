@@ -51,7 +51,7 @@ def test_lesser_processors(cases: Cases) -> None:
     if not levels:
         pytest.skip("this is no x86-64, or the least there is")
     for level in cases.some(1, levels):
-        compare(cases, 20, WEFT_CPU=level)
+        compare(cases, 12, WEFT_CPU=level)
 
 
 @pytest.mark.parametrize("level", ["x86-64-v9", "\x1b[31m"])

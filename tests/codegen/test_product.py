@@ -84,6 +84,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype) -> None:
                 np.testing.assert_array_equal(found, wanted, err_msg=where)
 
 
+@pytest.mark.some_rows(3)
 @pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
 @pytest.mark.parametrize("block", [(8, 3, 64), (6, 4, 64), (4, 3, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
@@ -111,6 +112,7 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
             np.testing.assert_array_equal(c, wanted)
 
 
+@pytest.mark.some_rows(2)
 @pytest.mark.parametrize(
     ("vector_bytes", "dtype"), [(64, dtypes.float32), (32, dtypes.float32), (32, dtypes.float64), (16, dtypes.float32)]
 )

@@ -46,6 +46,7 @@ def words_of(form: WordForm, drawn: np.ndarray) -> np.ndarray:
     return found.astype(np.uint64) << 32 | np.arange(drawn.size, dtype=np.uint64) if form.carries else found
 
 
+@pytest.mark.some_rows(5)
 @pytest.mark.parametrize(
     ("name", "depth"), [*[("32 bits", depth) for depth in (0, 3)], *product(FORMS, (None, 1))], ids=str
 )

@@ -130,6 +130,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.some_rows(4)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_planning_takes_a_time_in_proportion(program: Callable[[int], Any]) -> None:
     size = 12

@@ -44,6 +44,7 @@ def numbers(rng: np.random.Generator, *shape: int) -> mx.array:
     return mx.array((rng.normal(size=shape) * 10.0 ** rng.integers(-9, 9, size=shape)).astype(np.float32))
 
 
+@pytest.mark.some_rows(2)
 @pytest.mark.parametrize(("reverse", "inclusive"), [(False, True), (True, False)])
 def test_the_order_is_that_of_the_cpu(
     reverse: bool, inclusive: bool, parts: int, engine: BlocksEngine, rng: np.random.Generator
@@ -54,6 +55,7 @@ def test_the_order_is_that_of_the_cpu(
         assert same_bits(lambda x: mx.cumsum(x, reverse=reverse, inclusive=inclusive), x)
 
 
+@pytest.mark.some_rows(1)
 @pytest.mark.usefixtures("parts")
 def test_rows_are_scanned_by_themselves(rng: np.random.Generator) -> None:
     x = numbers(rng, 3, 2050)

@@ -112,6 +112,7 @@ def on_both(function: Callable[..., Any], *inputs: mx.array) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
+@pytest.mark.some_rows(40)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("together", [False, True])
@@ -129,6 +130,7 @@ def test_values(
     assert library.called
 
 
+@pytest.mark.some_rows(12)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["lu", "qr", "svd", "singular values", "pinv"])
 @pytest.mark.parametrize("together", [False, True])

@@ -13,6 +13,7 @@ pytest.importorskip("sphinx", reason="Sphinx is not installed", exc_type=ModuleN
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_all_pages_can_be_read() -> None:
     command = [sys.executable, "-m", "docs.site", "--check"]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
