@@ -24,7 +24,7 @@ ROWS_AHEAD = 8
 """How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
 
 TERMS_AHEAD = 8
-"""How many terms ahead elements of windows are prefetched, where windows are terms."""
+"""How many terms ahead columns are prefetched, and elements of windows where windows are terms."""
 
 MakeKernel = Callable[[Block, str, bool], EmittedFunction]
 """Makes a kernel of a block, its name, and whether the block is at an edge."""
@@ -142,6 +142,7 @@ class _PanelKernel(Integers):
                 self._ask_for(self._target(row))
             self._prefetch_left(first)
             with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
+                self._prefetch_columns(self.add(term, TERMS_AHEAD))
                 self._add_term(rows, term)
 
     def _target(self, row: str | int) -> str:
@@ -154,6 +155,13 @@ class _PanelKernel(Integers):
             start = self.moved("%later", self.multiply(first, self.block.dtype.size))
             for row in range(self.block.rows):
                 prefetch(self.e, self.moved(start, self.multiply("%later_row", row)), READ_SOON)
+
+    def _prefetch_columns(self, term: str) -> None:
+        """Prefetch the columns of a term. In place, terms may be in a page each, and the processor looks ahead only
+        inside of pages; in panels, which it reads ahead, this takes no time."""
+        start = self._columns_of(term)
+        for distance in range(0, self.block.columns * self.block.dtype.size, CACHE_LINE):
+            prefetch(self.e, self.moved(start, distance), READ_SOON)
 
     def _row(self, number: str) -> str:
         """The distance at which a row of the left operand begins."""

@@ -57,9 +57,13 @@ LITTLE = 32 << 10
 """At most this many bytes are read in place: the first cache holds them."""
 OFTEN = 6
 """With this many panels of columns or more, packing a panel of rows is worth it."""
-NEAR = 512 << 10
+NEAR = 1 << 20
 """At most this many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
 FEW_ROWS = 256
+"""The most rows of such tiles."""
+READ_SELDOM, IN_CACHES = 8, 4 << 20
+"""Products of at most so many blocks of rows read the right operand in place if it has at most so many bytes: packing
+it takes longer. From memory, panels are read faster when they are packed."""
 FEW_VECTORS = 16
 """With more vectors of columns, a single vector that is left over does not matter."""
 READING_IN_PLACE = 1 / 16
@@ -253,9 +257,10 @@ def fed_strides(block: Block, turned: bool) -> tuple[int, int]:
 
 def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], strides: Sequence[int]) -> DirectReading:
     """Which tiles read the right operand in place. One that is stored as a panel is need not be packed."""
-    _, columns, inner = extents
+    rows, columns, inner = extents
     if source is not block.dtype or strides[3] != 1:
         return DirectReading.NOWHERE
     if columns <= strides[2] <= block.columns:
         return DirectReading.AS_PANELS
-    return DirectReading.IN_FEW_ROWS if inner * columns * source.size <= NEAR else DirectReading.NOWHERE
+    most = IN_CACHES if rows <= READ_SELDOM * block.rows else NEAR
+    return DirectReading.IN_FEW_ROWS if inner * columns * source.size <= most else DirectReading.NOWHERE
