@@ -251,6 +251,24 @@ def test_a_matrix_of_a_stack_is_multiplied_as_alone(dtype: mx.Dtype) -> None:
         np.testing.assert_array_equal(np.array(x[1] @ y)[1], wanted[1])
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64, mx.int32, mx.bfloat16, mx.float16], ids=str)
+def test_right_operands_of_stacks_that_are_transposed_in_groups(dtype: mx.Dtype) -> None:
+    """Results are those with operands that need not be transposed: of whole squares and parts of some, more matrices
+    than a group has, left operands of either kind with gaps between matrices, and more rows than columns."""
+    rng = np.random.default_rng(6)
+    stacks = [(300, 9, 9, 9), (70, 5, 5, 5), (30, 20, 30, 24), (9, 32, 32, 32), (40, 32, 16, 4), (50, 3, 4, 60)]
+    stacks += [(40, 20, 9, 5), (5, 17, 60, 17), (9, 12, 3, 12), (4, 40, 9, 9), (3, 9, 0, 9)]
+    for (count, rows, inner, columns), turned in combinations(stacks, [False, True]):
+        left, right = ((inner, rows) if turned else (rows, inner)), (columns, inner)
+        x, y = (mx.array(4 * rng.normal(size=(count, *shape))).astype(dtype) for shape in (left, right))
+        x, y = (mx.swapaxes(x, 1, 2) if turned else x), mx.swapaxes(y, 1, 2)
+        plain = mx.contiguous(y)
+        mx.eval(x, y, plain)
+        assert mx.array_equal(x @ y, x @ plain).item()
+        assert mx.array_equal(x[::2] @ y[: -(-count // 2)], x[::2] @ plain[: -(-count // 2)]).item()
+        assert mx.array_equal(x[1:] @ y[1:], x[1:] @ plain[1:]).item()
+
+
 def test_a_transposed_product_is_made_as_it_is_wanted() -> None:
     rng = np.random.default_rng(5)
     x, y = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 20, 50), (3, 50, 40)))

@@ -1,8 +1,10 @@
-"""Products of stacks of small matrices of half precision, as products of float32.
+"""Products of stacks of small matrices that are converted to float32 or transposed first, in groups.
 
 Rows of small matrices are shorter than vectors, and converting them one by one takes longer than multiplying them.
 Here the elements of several matrices that follow each other in memory are converted at once, in whole vectors; the step
 for float32 multiplies these matrices, and its results are rounded at once. Meanwhile all are in the first cache.
+
+Right operands in which the terms of a column are neighbours are transposed, so that the step reads columns that are.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import few_rows
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
-from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
-from weft.compiler.cpu.product_step import SLOTS, Sources, below
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
+from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
 from weft.compiler.cpu.product_tiles import block_of
 from weft.dtypes import Dtype
 from weft.runtime.steps import Place
@@ -27,15 +29,24 @@ from weft.runtime.steps import Place
 GROUP_ELEMENTS = 1024
 """How many elements of an operand, or of the result, are converted at once; a matrix has at most so many."""
 
+TRANSPOSED_ELEMENTS = 2048
+"""How many elements transposed operands have at most, with those that fill the last vector of each term."""
+
 FEWEST_BLOCKS = 3
 """With at least this many blocks of rows, elements of the matrix would be converted so often that it pays to do it
 before."""
 
-# The positions of the step's numbers: an address for each operand and the result, how many elements a matrix of each
-# has, how many matrices are a group, how many units the step for float32 has for a matrix, and the numbers of that.
-_SIZES, _GROUP, _UNITS, _NUMBERS = 6, 9, 10, 11
+TRANSPOSED_BYTES = 32
+"""The length of vectors in which matrices are transposed."""
+LANES_OF_SQUARE = 4
+"""The fewest columns that are transposed at once."""
+
+# The positions of the step's numbers: an address for each operand and the result, how far the matrices of each are
+# apart, how many matrices are a group, how many units the step that multiplies has for a matrix, and the numbers of
+# that.
+_APART, _GROUP, _UNITS, _NUMBERS = 6, 9, 10, 11
 PLACES: Sequence[Place] = ((0, 0), (1, 0), (2, 0))
-"""The places that the step for float32 gets."""
+"""The places that the step that multiplies gets."""
 
 
 def is_worth_it(strip: few_rows.Strip, sources: Sources, rows: int, columns: int) -> bool:
@@ -50,28 +61,47 @@ def is_worth_it(strip: few_rows.Strip, sources: Sources, rows: int, columns: int
     return strip.vector_bytes == few_rows.SHORTEST_VECTOR and sources.rounded is dtypes.bfloat16
 
 
-def step_numbers(places: Sequence[Place], sizes: Sequence[int], units: int, numbers: Sequence[int]) -> list[int]:
-    """The numbers of a step: places of operands and result, how many elements a matrix of each has, and how many units
-    and which numbers the step for float32 has, for matrices at `PLACES` without gaps between them."""
-    group = GROUP_ELEMENTS // max(sizes)
-    return [*[number for place in places for number in place], *sizes, group, units, *numbers]
+def pitch_of(strip: few_rows.Strip, columns: int) -> int:
+    """How far terms are apart in a transposed matrix."""
+    lanes = max(strip.lanes, LANES_OF_SQUARE)
+    return -(-columns // lanes) * lanes
+
+
+def group_of(sizes: Sequence[int], transposed: int) -> int:
+    """How many matrices are a group, if those of each operand and the result have so many elements, and transposed ones
+    of the right operand ``transposed``; 0 if they are too large."""
+    group = GROUP_ELEMENTS // max(1, *sizes)
+    return min(group, TRANSPOSED_ELEMENTS // transposed) if transposed else group
+
+
+def step_numbers(
+    places: Sequence[Place], apart: Sequence[int], group: int, units: int, numbers: Sequence[int]
+) -> list[int]:
+    """The numbers of a step: places of operands and result, how far their matrices are ``apart``, how many are a
+    ``group``, and how many units and which numbers the step that multiplies has, for matrices at `PLACES`."""
+    return [*[number for place in places for number in place], *apart, group, units, *numbers]
 
 
 @cache
-def address(strip: few_rows.Strip, sources: Sources) -> int:
-    """The address of the step for operands of the dtypes ``sources``, which are multiplied as those of ``strip``."""
+def address(strip: few_rows.Strip, sources: Sources, transposes: bool) -> int:
+    """The address of the step for operands of the dtypes ``sources``, which are multiplied as those of ``strip``; the
+    right ones may be transposed."""
     name = f"converted_stacks_{sources.name}"
-    return loading.load(f"{name} {strip}", lambda: generate(strip, sources, name), (name,))[name]
+    key = f"{name} {strip} {transposes}"
+    return loading.load(key, lambda: generate(strip, sources, transposes, name), (name,))[name]
 
 
-def generate(strip: few_rows.Strip, sources: Sources, name: str) -> str:
+def generate(strip: few_rows.Strip, sources: Sources, transposes: bool, name: str) -> str:
     """The LLVM IR of the step."""
     dtype, lanes = strip.dtype, block_of(strip.dtype).lanes
     pairs = {(sources.left, dtype), (sources.right, dtype), (dtype, sources.result(dtype))}
     conversions = [_conversion(source, target, lanes) for source, target in sorted(pairs, key=str) if source != target]
     multiply = "multiply"
     functions = few_rows.functions(strip, Sources(dtype, dtype), multiply, linkage="internal ")
-    return module_of([*conversions, *functions, _ConvertedStacksWriter(strip, sources).function(name, multiply)])
+    if transposes:
+        functions.append(_transposition(strip))
+    writer = _ConvertedStacksWriter(strip, sources, transposes)
+    return module_of([*conversions, *functions, writer.function(name, multiply)])
 
 
 def _name(source: Dtype, target: Dtype) -> str:
@@ -103,19 +133,48 @@ def _conversion(source: Dtype, target: Dtype, lanes: int) -> EmittedFunction:
     return code.e, code.e.function(_name(source, target), "ptr %from, ptr %to, i64 %count", "internal ")
 
 
+def _transposition(strip: few_rows.Strip) -> EmittedFunction:
+    """A function that transposes matrices which follow each other in memory: columns, in which ``%inner`` terms are
+    neighbours, become neighbours; terms are ``%pitch`` elements apart then. Two stores of half a vector take no longer
+    than one, and in shorter vectors elements are exchanged faster."""
+    code, dtype, element = Integers(Emitter()), strip.dtype, strip.element
+    L = Lanes(code.e, max(LANES_OF_SQUARE, min(strip.lanes, TRANSPOSED_BYTES // dtype.size)))
+    terms, last = L.width // 2, code.subtract("%columns", 1)
+    size, room = code.multiply("%columns", "%inner"), code.multiply("%pitch", "%inner")
+    with code.e.loop("0", "%columns", L.width) as column:
+        # Lanes without a column repeat the last one.
+        numbers = [code.smaller(code.add(column, lane), last) for lane in range(L.width)]
+        distances = [code.multiply(number, "%inner") for number in numbers]
+        with code.e.loop("0", "%count") as matrix:
+            source = code.moved("%from", code.multiply(matrix, size), element)
+            target = code.moved("%to", code.add(code.multiply(matrix, room), column), element)
+            with code.e.loop("0", "%inner", terms) as number:
+                # The last terms may be read twice.
+                term = code.smaller(number, code.subtract("%inner", terms))
+                start = code.moved(source, term, element)
+                vectors = read_columns(L, dtype, [code.moved(start, distance, element) for distance in distances])
+                for step, vector in enumerate(vectors):
+                    place = code.multiply(code.add(term, step), "%pitch")
+                    store(L, Value(L, vector, dtype), dtype, Location(target, place, False), None)
+    parameters = "ptr %from, ptr %to, i64 %count, i64 %columns, i64 %inner, i64 %pitch"
+    return code.e, code.e.function("transpose", parameters, "internal ")
+
+
 class _ConvertedStacksWriter(Integers):
     """Writes the step: a loop over groups of matrices."""
 
-    def __init__(self, strip: few_rows.Strip, sources: Sources) -> None:
+    def __init__(self, strip: few_rows.Strip, sources: Sources, transposes: bool) -> None:
         super().__init__(Emitter())
         self.dtype = strip.dtype
         self.dtypes = {"a": sources.left, "b": sources.right, "c": sources.result(strip.dtype)}
         self.table = self.e.slot(f"[{len(SLOTS)} x ptr]")
         self.converted = {
-            operand: self.e.slot(f"[{GROUP_ELEMENTS} x {MEMORY_TYPES[strip.dtype]}], align 64")
-            for operand, dtype in self.dtypes.items()
-            if dtype is not strip.dtype
+            operand: self._memory(GROUP_ELEMENTS) for operand, dtype in self.dtypes.items() if dtype is not strip.dtype
         }
+        self.transposed = self._memory(TRANSPOSED_ELEMENTS) if transposes else ""
+
+    def _memory(self, elements: int) -> str:
+        return self.e.slot(f"[{elements} x {MEMORY_TYPES[self.dtype]}], align 64")
 
     def function(self, name: str, multiply: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end", self.number(_GROUP)) as first:
@@ -124,17 +183,23 @@ class _ConvertedStacksWriter(Integers):
         return self.e, self.e.function(name, STEP)
 
     def _group(self, first: str, count: str, multiply: str) -> None:
-        e, sizes = self.e, {operand: self.number(_SIZES + number) for number, operand in enumerate(SLOTS)}
-        counts = {operand: self.multiply(size, count) for operand, size in sizes.items()}
+        e, apart = self.e, {operand: self.number(_APART + number) for number, operand in enumerate(SLOTS)}
+        counts = {operand: self.multiply(size, count) for operand, size in apart.items()}
         memory = {
-            operand: self.moved(self.memory(slot), self.multiply(sizes[operand], first), self._element(operand))
+            operand: self.moved(self.memory(slot), self.multiply(apart[operand], first), self._element(operand))
             for operand, slot in SLOTS.items()
         }
+        places = memory | self.converted
+        if self.transposed:
+            places["b"] = self.transposed
         for number, operand in enumerate(SLOTS):
-            place = self.converted.get(operand, memory[operand])
-            e.store("ptr", place, self.moved(self.table, number, "ptr"))
+            e.store("ptr", places[operand], self.moved(self.table, number, "ptr"))
         for operand in [one for one in self.converted if one != "c"]:
             self._convert(self.dtypes[operand], self.dtype, memory[operand], self.converted[operand], counts[operand])
+        if self.transposed:
+            source = self.converted.get("b", memory["b"])
+            extents = ", ".join([f"i64 {self.number(_NUMBERS + position)}" for position in (COLUMNS, INNER, B_INNER)])
+            e.emit(f"call void @transpose(ptr {source}, ptr {self.transposed}, i64 {count}, {extents})")
         units = self.multiply(count, self.number(_UNITS))
         numbers = self.moved("%numbers", _NUMBERS, "i64")
         e.emit(f"call void @{multiply}(ptr {numbers}, ptr {self.table}, i64 0, i64 {units})")

@@ -78,6 +78,10 @@ SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
 next block. With larger ones, memory is read in too many places."""
 
+ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
+"""How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
+where that differs: then registers hold the sums of whole rows."""
+
 MOST_STORES = 8
 """If more rows of sums are stored at once, their memory is prefetched."""
 
@@ -122,8 +126,9 @@ def strip_of(
     many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
     needs. ``halves`` is the number of terms, if the matrix has half precision."""
     vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
-    if vector_bytes == 64 and not across and columns * dtype.size <= vector_bytes:
-        most = MOST_ROWS
+    if not across and rows > most:
+        narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
+        most = narrow.get(-(-columns * dtype.size // vector_bytes), most)
     blocks = -(-rows // most)
     height = -(-rows // blocks)
     while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
@@ -136,6 +141,11 @@ def strip_of(
         vectors = max(1, min(8, registers // height, all_vectors))
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
+
+
+def terms_of(strip: Strip, source: Dtype) -> int:
+    """How many terms of a matrix of the dtype ``source`` are transposed at once."""
+    return terms_of_square(Lanes(Emitter(), strip.lanes), source, strip.in_pairs)
 
 
 def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:

@@ -60,22 +60,31 @@ def read_square(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0)
     The last step of a transposition exchanges halves of vectors. Here they are read as halves, because shuffles are
     what limits a transposition, and reading half a vector into another one is none.
     """
-    e, half, element = L.emitter, L.width // 2, MEMORY_TYPES[dtype]
-    align = align or dtype_alignment(dtype)
+    half, align = L.width // 2, align or dtype_alignment(dtype)
     if half < 2:
-        type_ = f"<{L.width} x {element}>"
-        return transposed(L, dtype, [e.assign(f"load {type_}, ptr {x}, align {align}") for x in pointers])
+        type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
+        return transposed(L, dtype, [L.emitter.assign(f"load {type_}, ptr {x}, align {align}") for x in pointers])
+    vectors = [vector for start in (0, half) for vector in _of_halves(L, dtype, pointers, start, align)]
+    return transposed(L, dtype, vectors, half)
+
+
+def read_columns(L: Lanes, dtype: Dtype, pointers: Sequence[str]) -> list[str]:
+    """The first half of a square, of at least four lanes: see `read_square`."""
+    return transposed(L, dtype, _of_halves(L, dtype, pointers, 0, dtype_alignment(dtype)), L.width // 2)
+
+
+def _of_halves(L: Lanes, dtype: Dtype, pointers: Sequence[str], start: int, align: int) -> list[str]:
+    """Vectors of two halves: elements from ``start`` on of a row in the first half of a square and of one in the
+    second."""
+    e, half, element = L.emitter, L.width // 2, MEMORY_TYPES[dtype]
     type_ = f"<{half} x {element}>"
     order = ", ".join(f"i32 {lane}" for lane in range(L.width))
-    vectors = []
-    for start in (0, half):
-        places = [e.assign(f"getelementptr {element}, ptr {pointer}, i64 {start}") for pointer in pointers]
-        halves = [e.assign(f"load {type_}, ptr {place}, align {align}") for place in places]
-        vectors += [
-            e.assign(f"shufflevector {type_} {low}, {type_} {high}, <{L.width} x i32> <{order}>")
-            for low, high in zip(halves[:half], halves[half:], strict=True)
-        ]
-    return transposed(L, dtype, vectors, half)
+    places = [e.assign(f"getelementptr {element}, ptr {pointer}, i64 {start}") for pointer in pointers]
+    halves = [e.assign(f"load {type_}, ptr {place}, align {align}") for place in places]
+    return [
+        e.assign(f"shufflevector {type_} {low}, {type_} {high}, <{L.width} x i32> <{order}>")
+        for low, high in zip(halves[:half], halves[half:], strict=True)
+    ]
 
 
 def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str], widest: int = 0) -> list[str]:
@@ -84,7 +93,7 @@ def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str], widest: int = 0) 
     result = list(vectors)
     distance = 1
     while distance < (widest or L.width):
-        for first in range(L.width):
+        for first in range(len(result)):
             if not first & distance:
                 pair = result[first], result[first + distance]
                 result[first] = _exchanged(L, type_, pair, distance, upper=False)

@@ -55,6 +55,8 @@ PASSING = 16
 
 LITTLE = 32 << 10
 """At most this many bytes are read in place: the first cache holds them."""
+LITTLE_LEFT = 64 << 10
+"""The same for a left operand that is stored by columns, and used for few panels of columns."""
 OFTEN = 6
 """With this many panels of columns or more, packing a panel of rows is worth it."""
 NEAR = 1 << 20
@@ -236,13 +238,13 @@ def ways_of(
     size = block.dtype.size
     if sources.left is block.dtype:
         seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
-        if rows * inner * size <= LITTLE or (left is Way.ACROSS and seldom):
+        little = LITTLE_LEFT if seldom else LITTLE
+        if rows * inner * size <= little or (left is Way.ACROSS and seldom):
             left = Way.IN_PLACE
     if sources.right is block.dtype and right is Way.ALONG:
         reading = reading_right(block, sources.right, extents, strides)
-        little = inner * columns * size <= LITTLE
         if (
-            little
+            inner * columns * size <= LITTLE
             or reading is DirectReading.AS_PANELS
             or (reading is DirectReading.IN_FEW_ROWS and tile[0] <= FEW_ROWS)
         ):
