@@ -36,6 +36,9 @@ IN_PLACE: dict[str, Callable[[mx.array], mx.array]] = {
     "rows": lambda x: mx.softmax(x, axis=-1),
     "another type of the same size": lambda x: (x > 0).astype(mx.int32),
     "broadcast operands": lambda x: x * mx.arange(64.0) - 2,
+    "one operation": lambda x: -x,
+    "one operation with a number": lambda x: x + 1,
+    "one operation on the same array twice": lambda x: x * x,
 }
 NOT_IN_PLACE: dict[str, Callable[[mx.array], mx.array]] = {
     "transposed": lambda x: x.T + 0,

@@ -19,7 +19,7 @@ import weft.nn as nn
 from tests.checks import assert_same_bits, run_python
 from tests.gates import Gate, is_there
 from weft.compiler import evaluate
-from weft.compiler.single import Ending
+from weft.compiler.submission import Inputs
 from weft.runtime.atomic import no_garbage_collected
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer
@@ -282,15 +282,15 @@ def test_what_ends_is_not_overwritten_while_another_thread_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deciding", "name", "operations"),
-    [(evaluate, "_ended", 2), (Ending, "ended", 1)],
-    ids=["several operations", "one operation"],
+    ("operations", "known"),
+    [(2, False), (2, True), (1, False)],
+    ids=["several operations", "known operations", "one operation"],
 )
 def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(
-    deciding: Any, name: str, operations: int, monkeypatch: pytest.MonkeyPatch
+    operations: int, known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When it is decided that `x` ends, the other thread is allowed to continue and use it."""
-    plain_ended, plain_plan_of = getattr(deciding, name), evaluate.plan_of
+    plain_ended, plain_plan_of = Inputs.ended, evaluate.plan_of
     decided, planned, overwritten = threading.Event(), threading.Event(), threading.Event()
 
     def ended(*arguments: Any) -> Any:
@@ -311,17 +311,22 @@ def test_no_thread_reads_a_graph_while_another_takes_the_memory_of_its_inputs(
         assert decided.wait(timeout=30)
         results.append(mx.add(y, 1, stream=stream).tolist())
 
+    def lazy() -> mx.array:
+        x = mx.full((10_000,), 1.0) * 1.0
+        mx.eval(x)
+        for _ in range(operations):
+            x = mx.multiply(x, 2, stream=stream)
+        return x
+
     stream = mx.new_stream(mx.cpu)
-    x = mx.full((10_000,), 1.0) * 1.0
-    mx.eval(x)
-    y = x
-    for _ in range(operations):
-        y = mx.multiply(y, 2, stream=stream)
-    del x
+    evaluate.forget_plans()
+    if known:
+        mx.eval(lazy())
+    y = lazy()
     results: list[Any] = []
     second = threading.Thread(target=use)
     second.start()
-    monkeypatch.setattr(deciding, name, ended)
+    monkeypatch.setattr(Inputs, "ended", ended)
     monkeypatch.setattr(evaluate, "plan_of", plan_of)
     mx.eval(y)
     overwritten.set()

@@ -11,22 +11,23 @@ from weft.compiler.bounded import BoundedCache
 from weft.compiler.known_graphs import Key, Numbering, evaluate_known, learn, numbering_of, reading_of_graph
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run, arrived, give_values, run_for_one, run_now
+from weft.compiler.run import arrived, run_for_one
 from weft.compiler.segments import segments_of
-from weft.compiler.single import Ending, Reading, Shown, is_plain, reading_of, view_of_value
+from weft.compiler.single import Reading, Single, is_plain, publish_shown, reading_of, view_of_value
+from weft.compiler.submission import Donations, Inputs, Submission
 from weft.compiler.templates import Templates
 from weft.dtypes import Dtype
 from weft.graph import tracing
-from weft.graph.node import Node, Shape, give_value, serial_of
+from weft.graph.node import Node, Shape, serial_of
 from weft.runtime import counters
-from weft.runtime.atomic import consume, no_garbage_collected, refuse_reentry, sections
+from weft.runtime.atomic import no_garbage_collected, refuse_reentry, sections
 from weft.runtime.devices import LONG_WORK, SHORT_WORK, Stream, current_stream, default_device, default_stream
 from weft.runtime.engine import Engine
-from weft.runtime.holders import held, only_known
+from weft.runtime.holders import held
 from weft.runtime.host import host
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import Buffer, View, span_of
-from weft.runtime.streams import Event, is_idle
+from weft.runtime.streams import Event
 from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
@@ -149,7 +150,8 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
     pending = [*dict.fromkeys(pending)]
     caller = caller_stream()
-    key = evaluate_known(pending, pending[0].stream or caller) if wait else False
+    at_once = LONG_WORK if wait else 0
+    key = evaluate_known(pending, pending[0].stream or caller, at_once)
     if key is True:
         return
     with sections:
@@ -157,7 +159,8 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
         numbering = work.numbering(pending, key) if key else None
     stream, *others = [stream or caller for stream in work.program.streams]
     if others.count(stream) == len(others):
-        plan = work.submit(stream, LONG_WORK if wait else 0)
+        plan = work.plan(stream.engine)
+        work.submit(plan, stream, at_once)
         if key and numbering is not None:
             learn(key, plan, numbering)
         return
@@ -169,7 +172,7 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
         stream, nodes, sends = segments.pop(0)
         with sections:
             work = _Work(nodes, {node: view for (node, engine), view in sent.items() if engine is stream.engine})
-        work.submit(stream, SHORT_WORK)
+        work.submit(work.plan(stream.engine), stream, SHORT_WORK)
         del work
         for node, reader in sends:
             view = sent_to(reader.engine, node.shape, node.dtype, node.value, stream)
@@ -200,9 +203,9 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
     if plan is None or plan.work >= most or not (most or arrived(views)):
         return False
     if plan.donates:
-        done = _evaluate_donating(node, reading, plan, stream)
-        if done or (done is None and plan.work >= COPYING_WORK):
-            return bool(done)
+        done = _evaluate_donating(Single(node, reading), plan, stream)
+        if done is not None:
+            return done
     table = plan.table_for(constants)
     view = run_for_one(plan, table, views, stream)
     plan.spare_tables.append(table)
@@ -210,7 +213,7 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
         if node.value is None:
             node.value = view
         if shown or tracing.open_traces or tracing.followed:
-            _publish_shown(shown, node)
+            publish_shown(shown, node)
         else:  # `tracing.release` inlined, for speed
             node.inputs, node.primitive, node.params = (), None, ()
     return True
@@ -228,35 +231,12 @@ def _show(node: Node, engine: Engine) -> bool:
     return True
 
 
-def _publish_shown(found: Shown, node: Node) -> None:
-    """Give values to the views that an evaluated node was made of. Then none of these nodes needs its inputs any more.
-    The caller holds the lock of sections."""
-    nodes = [node]
-    for shown, view, _ in found:
-        if shown.value is None:
-            shown.value = view
-        nodes.append(shown)
-    tracing.release(nodes)
-
-
-def _evaluate_donating(node: Node, reading: Reading, plan: Plan, stream: Stream) -> bool | None:
-    """Compute a single operation in the memory of an input that ends; return whether it has its value, also if another
-    thread gave it. False if no input ends, None if a `Program` has to find out.
-
-    The node has its value before its elements are computed: see `_Work._submit_donating`.
-    """
-    _, views, constants, shown = reading
-    with sections:
-        if node.value is not None:
-            return True
-        ended = Ending(node.inputs, views, shown).ended(plan.donations)
-        if not ended:
-            return None if ended is None else False
-        run = Run(plan, views, constants, ended, stream=stream)
-        (node.value,) = run.promised()
-        _publish_shown(shown, node)
-    run.wait()
-    return True
+def _evaluate_donating(single: Single, plan: Plan, stream: Stream) -> bool | None:
+    """Give a node its value in the memory of an input that ends; return True if that was done, and False if a `Program`
+    may do so."""
+    if single.run_donating(plan, stream):
+        return True
+    return False if plan.work >= COPYING_WORK and single.may_end(plan) else None
 
 
 def _plan_of_single(node: Node, reading: Reading, engine: Engine) -> Plan | None:
@@ -306,10 +286,10 @@ def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
     return sorted(seen, key=serial_of)
 
 
-class _Work:
+class _Work(Submission):
     """Nodes to evaluate that need only values and nodes of the same stream. Made in a section."""
 
-    __slots__ = ("_calls", "_inputs", "_nodes", "_outputs", "program")
+    __slots__ = ("_calls", "_outputs", "program")
 
     def __init__(self, nodes: Sequence[Node], sent: Mapping[Node, View] = _NOTHING_SENT) -> None:
         """``sent`` are copies of inputs for the device of the stream."""
@@ -322,11 +302,12 @@ class _Work:
         for _, results in self._calls:
             program.add(results)
             outputs += results
-        self._nodes = outputs
+        self.nodes = outputs
         self._outputs = [program.position(node) for node in outputs]
-        self._inputs: list[Any] = [node.value for node in program.inputs]
+        views: list[Any] = [node.value for node in program.inputs]
         if sent:
-            self._inputs = [sent.get(node, node.value) for node in program.inputs]
+            views = [sent.get(node, node.value) for node in program.inputs]
+        self.views, self.constants = views, program.constants
 
     def numbering(self, asked: Sequence[Node], key: Key) -> Numbering | None:
         """How the program numbers what the graph of the nodes that were ``asked`` for has; None if this has changed
@@ -335,79 +316,30 @@ class _Work:
         _, _, held, structure = key
         if found is None or found[1].structure != structure:
             return None
-        return numbering_of(found[1], held, self.program, self._nodes)
+        return numbering_of(found[1], held, self.program, self.nodes)
 
-    def submit(self, stream: Stream, at_once: int) -> Plan:
-        """Evaluate on a stream, by the plan that is returned.
+    def plan(self, engine: Engine) -> Plan:
+        """The plan that gives the nodes their values on an engine."""
+        return plan_of(self.program, self._outputs, engine)
 
-        This thread does the work if there is less than ``at_once``, if the stream is idle and, unless ``at_once`` is
-        `LONG_WORK`, if all inputs have arrived.
-        """
-        program, views = self.program, self._inputs
-        plan = plan_of(program, self._outputs, stream.engine)
-        if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(views)):
-            self._publish_later(Run(plan, views, program.constants), stream)
-        elif not plan.donates or not self._submit_donating(plan, stream):
-            self._publish(self._run_now(plan, stream))
-        return plan
-
-    def _run_now(self, plan: Plan, stream: Stream) -> list[View]:
-        table = plan.table_for(self.program.constants)
-        found = run_now(plan, table, self._inputs, stream)
-        assert found is not None
-        plan.spare_tables.append(table)
+    def ended(self, donations: Donations) -> list[int]:
+        inputs, references = self.program.inputs, self.program.references
+        known = [references.get(node, 0) + _TO_NODE for node in inputs]
+        found = Inputs(inputs, self.views, known).ended(donations)
+        if found and any(node.inputs and node.primitive.is_transparent for node in references):
+            return []
         return found
 
-    def _submit_donating(self, plan: Plan, stream: Stream) -> bool:
-        """Run in the memory of inputs that end, if there are any.
-
-        The nodes get values before these are computed: another thread that evaluates the same nodes must wait for this
-        run, because it overwrites what they are made of.
-        """
-        with sections:
-            run = self._promised(plan, stream)
-        if run is None:
-            return False
-        run.wait()
-        return True
-
-    def _promised(self, plan: Plan, stream: Stream) -> Run | None:
-        for node in self._nodes:
-            if node.value is not None:  # evaluated meanwhile, so its inputs have been released
-                return None
-        inputs = self.program.inputs
-        ended = [number for number in _ended(self.program, plan) if self._inputs[number] is inputs[number].value]
-        if not ended:
-            return None
-        run = Run(plan, self._inputs, self.program.constants, ended, stream=stream)
-        consume(map(give_value, self._nodes, run.promised()))  # without a gap: what they are made of is overwritten
-        self._release()
-        return run
-
-    def _publish(self, views: Sequence[View]) -> None:
-        with sections:
-            give_values(self._nodes, views)
-            self._release()
-
-    def _publish_later(self, run: Run, stream: Stream) -> None:
-        stream.engine.make_room(stream)  # outside of the section, because it may wait
-        views = run.results()
-        with sections:
-            run.queue(stream)
-            self._publish(views)
-
-    def _release(self) -> None:
-        """Release the inputs of nodes that have values."""
+    def release(self) -> None:
         if self._calls and not tracing.is_tracing():
             for call, results in self._calls:
                 if not tracing.is_followed([call]):
                     p.settle_results(call, results)
-        tracing.release(self._nodes)
+        tracing.release(self.nodes)
 
 
-# References to a node from a program: as a key of `references` and a key of the positions; inputs are also in a list.
 _TO_NODE = 2
-_TO_INPUT = 3
+"""References to a node from a program: as a key of `references` and a key of the positions."""
 
 
 def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
@@ -427,24 +359,3 @@ def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], li
             outputs += [node for node in found if node not in asked and not node.primitive.several]
             several = [node for node in found if node.primitive.several and not node.primitive.is_transparent]
     return outputs, several
-
-
-def _ended(program: Program, plan: Plan) -> list[int]:
-    """The inputs whose memory outputs may take: those to which only the evaluated graph refers, and to whose memory
-    nothing else refers."""
-    ended = []
-    references = program.references
-    for number, _ in plan.donations:
-        memory = memory_of(program.inputs[number])
-        if only_known(memory, (references.get(memory[0], 0) + _TO_INPUT, 2, 1)):
-            ended.append(number)
-    if not ended or tracing.is_tracing() or any(node.inputs and node.primitive.is_transparent for node in references):
-        return []
-    return [] if tracing.followed and tracing.is_followed(list(references)) else ended
-
-
-def memory_of(node: Node) -> list[Any]:
-    """The objects from a node with a value to its memory: the node, its view, and the buffer of the view."""
-    view = node.value
-    assert view is not None
-    return [node, view, view.buffer]

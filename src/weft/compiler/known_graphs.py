@@ -7,25 +7,22 @@ one plan. How such a plan numbers the inputs of a graph is found once, when a pr
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
-from weft.compiler.run import Run, give_values, run_for_one, run_now
+from weft.compiler.submission import Donations, Inputs, Submission
 from weft.dtypes import Dtype
-from weft.graph import tracing
-from weft.graph.node import Node, give_value
+from weft.graph.node import Node
 from weft.primitives.base import Primitive
-from weft.runtime.atomic import consume, refuse_reentry, sections
-from weft.runtime.devices import LONG_WORK, Stream
+from weft.runtime.atomic import refuse_reentry, sections
+from weft.runtime.devices import Stream
 from weft.runtime.engine import Engine
-from weft.runtime.holders import COUNT_IF_ONCE, numbers_held, only_known
+from weft.runtime.holders import COUNT_IF_ONCE, numbers_held
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import View
-from weft.runtime.streams import is_idle
 
 Item = TypeVar("Item")
 
@@ -37,47 +34,87 @@ MOST_ENTRIES = 1 << 18
 
 _COUNT = COUNT_IF_ONCE + 1
 """The known references to a node that is used once: it is also in the ``numbers`` of a reading."""
-_TO_MEMORY = (2, 1)
-"""References to the value of an input, by its node and in the ``views`` of a reading; to its buffer, by the value."""
 
 _readable: dict[Primitive, bool] = {}
 """What `_is_readable` said of primitives."""
 
 
-class GraphReading(NamedTuple):
+class GraphReading(Submission):
     """What is read of nodes without values, and of all that they depend on.
 
     ``structure`` is everything that a plan depends on but its engine and what is held. ``operations`` are the nodes
-    without values, first those that were asked for; ``views`` the values of inputs; ``constants`` the bits of numbers.
-
-    ``numbers`` has the number of each operation, and that of each input, inverted; ``numbers_of_constants`` that of
-    each constant, by bits and dtype.
+    without values, first those that were asked for. ``numbers`` has the number of each operation, and that of each
+    input, inverted; ``numbers_of_constants`` that of each constant, by bits and dtype.
     """
 
-    structure: tuple[Any, ...]
-    operations: list[Node]
-    views: list[View]
-    constants: list[int]
-    numbers: dict[Node, int]
-    numbers_of_constants: dict[tuple[int, Dtype], int]
+    __slots__ = ("_order", "_uses", "numbers", "numbers_of_constants", "operations", "structure")
 
-    def ended(self, plan: Plan, order: Sequence[int] | None) -> list[int]:
-        """Those inputs of a plan whose memory its outputs may take: only the graph refers to them, and nothing else to
-        their memory. ``order`` is that of `Numbering`. The caller holds the lock of sections."""
-        if tracing.followed or tracing.is_tracing():
-            return []
-        inputs = [node for node, number in self.numbers.items() if number < 0]
-        # The structure has the inverted number of an input at each use but the first.
-        again = Counter([entry for entry in self.structure if type(entry) is int and entry < 0])
-        found = []
-        for position, _ in plan.donations:
-            number = position if order is None else order[position]
-            count = _COUNT + again[~number] + 1  # `inputs` is one reference more
-            if not numbers_held([inputs[number]], [count]) and only_known(
-                [self.views[number], self.views[number].buffer], _TO_MEMORY
+    def __init__(self, operations: list[Node]) -> None:
+        """``operations`` are those that were asked for; the others are added to the list."""
+        self.operations = operations
+        self.numbers: dict[Node, int] = dict(zip(operations, range(len(operations)), strict=True))
+        self.numbers_of_constants: dict[tuple[int, Dtype], int] = {}
+        self.views: list[View] = []
+        self.constants: list[int] = []
+        self._uses: list[int] = []
+        """How often operations refer to each input."""
+
+    def walk(self, counts: list[int]) -> bool:
+        """Read what the operations depend on. Returns whether a reading has all of it. ``counts`` are the known
+        references to each operation."""
+        operations, numbers, views, uses = self.operations, self.numbers, self.views, self._uses
+        constants, numbers_of_constants = self.constants, self.numbers_of_constants
+        structure: list[Any] = []
+        stream = operations[0].stream
+        for node in operations:  # the list grows meanwhile
+            primitive = node.primitive
+            if (
+                primitive is None
+                or node.stream is not stream
+                or not (_readable.get(primitive) or _is_readable(primitive))
             ):
-                found.append(position)
-        return found
+                return False
+            structure += (primitive, node.params, node.shape, node.dtype)
+            for source in node.inputs:
+                number = numbers.get(source)
+                if number is not None:
+                    if number >= 0:
+                        counts[number] += 1
+                    else:
+                        uses[~number] += 1
+                    structure.append(number)
+                    continue
+                view = source.value
+                if view is not None:
+                    numbers[source] = ~len(views)
+                    views.append(view)
+                    uses.append(1)
+                    structure += (source.shape, source.dtype, view.strides)
+                elif source.primitive is not None and source.primitive.is_constant:
+                    if type(source.params[0]) is not int:
+                        return False
+                    structure += (source.dtype, _number_of_constant(source, constants, numbers_of_constants))
+                else:
+                    number = numbers[source] = len(operations)
+                    if number >= MOST_OPERATIONS:
+                        return False
+                    structure.append(number)
+                    operations.append(source)
+                    counts.append(_COUNT)
+        self.structure = tuple(structure)
+        return True
+
+    def number_as(self, numbering: Numbering) -> None:
+        """Bring what a plan is run on into the order in which it is numbered there."""
+        self._order = numbering.inputs
+        self.views = _chosen(self.views, numbering.inputs)
+        self.constants = _chosen(self.constants, numbering.constants)
+        self.nodes = _chosen(self.operations, numbering.outputs)
+
+    def ended(self, donations: Donations) -> list[int]:
+        nodes = _chosen([node for node, number in self.numbers.items() if number < 0], self._order)
+        known = _chosen([uses + 1 for uses in self._uses], self._order)  # nodes are also in `numbers`
+        return Inputs(nodes, self.views, known).ended(donations)
 
 
 Held = tuple[int, ...]
@@ -91,53 +128,12 @@ def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
 
     The caller holds the lock of sections.
     """
-    operations = [*asked]
-    counts = [0] * len(operations)
-    """The known references to each operation but those that were asked for."""
-    reading = _walk(operations, counts)
-    if reading is None:
+    graph, counts = GraphReading([*asked]), [0] * len(asked)
+    if not graph.walk(counts):
         return None
+    operations = graph.operations
     held = [number for number in numbers_held(operations, counts, len(asked)) if operations[number].inputs]
-    return (len(asked), *held), reading
-
-
-def _walk(operations: list[Node], counts: list[int]) -> GraphReading | None:
-    """Append what the operations depend on, and the known references to it."""
-    numbers = dict(zip(operations, range(len(operations)), strict=True))
-    views: list[View] = []
-    constants: list[int] = []
-    numbers_of_constants: dict[tuple[int, Dtype], int] = {}
-    structure: list[Any] = []
-    stream = operations[0].stream
-    for node in operations:  # the list grows meanwhile
-        primitive = node.primitive
-        if primitive is None or node.stream is not stream or not (_readable.get(primitive) or _is_readable(primitive)):
-            return None
-        structure += (primitive, node.params, node.shape, node.dtype)
-        for source in node.inputs:
-            number = numbers.get(source)
-            if number is not None:
-                if number >= 0:
-                    counts[number] += 1
-                structure.append(number)
-                continue
-            view = source.value
-            if view is not None:
-                numbers[source] = ~len(views)
-                views.append(view)
-                structure += (source.shape, source.dtype, view.strides)
-            elif source.primitive is not None and source.primitive.is_constant:
-                if type(source.params[0]) is not int:
-                    return None
-                structure += (source.dtype, _number_of_constant(source, constants, numbers_of_constants))
-            else:
-                number = numbers[source] = len(operations)
-                if number >= MOST_OPERATIONS:
-                    return None
-                structure.append(number)
-                operations.append(source)
-                counts.append(_COUNT)
-    return GraphReading(tuple(structure), operations, views, constants, numbers, numbers_of_constants)
+    return (len(asked), *held), graph
 
 
 def _number_of_constant(node: Node, constants: list[int], numbers: dict[tuple[int, Dtype], int]) -> int:
@@ -210,9 +206,9 @@ def forget() -> None:
         _known.clear()
 
 
-def evaluate_known(asked: Sequence[Node], stream: Stream) -> Key | bool:
-    """Give nodes their values if the plan of their graph is known. Returns whether that was done, or a key if their
-    plan is to be learnt."""
+def evaluate_known(asked: Sequence[Node], stream: Stream, at_once: int) -> Key | bool:
+    """Give nodes their values if the plan of their graph is known; see `Submission.submit` for ``at_once``. Returns
+    whether that was done, or a key if their plan is to be learnt."""
     engine = stream.engine
     with sections:
         found = reading_of_graph(asked)
@@ -224,44 +220,6 @@ def evaluate_known(asked: Sequence[Node], stream: Stream) -> Key | bool:
     if known is None:
         return key
     plan, numbering = known
-    if plan.work >= LONG_WORK or not is_idle(stream):
-        return False
-    if not plan.donates or not _run_donating(graph, plan, numbering, stream):
-        _run(graph, plan, numbering, stream)
-    return True
-
-
-def _run(graph: GraphReading, plan: Plan, numbering: Numbering, stream: Stream) -> None:
-    views = _chosen(graph.views, numbering.inputs)
-    table = plan.table_for(_chosen(graph.constants, numbering.constants))
-    if plan.sole is None:
-        found = run_now(plan, table, views, stream)
-        assert found is not None
-    else:
-        found = [run_for_one(plan, table, views, stream)]
-    plan.spare_tables.append(table)
-    nodes = _chosen(graph.operations, numbering.outputs)
-    with sections:
-        give_values(nodes, found)
-        tracing.release(nodes)
-
-
-def _run_donating(graph: GraphReading, plan: Plan, numbering: Numbering, stream: Stream) -> bool:
-    """Run in the memory of inputs that end. Returns False if there are none.
-
-    The nodes get values before these are computed: another thread that evaluates the same nodes must wait for this
-    run, because it overwrites what they are made of.
-    """
-    nodes = _chosen(graph.operations, numbering.outputs)
-    with sections:
-        if any(node.value is not None for node in nodes):  # evaluated meanwhile, so its inputs have been released
-            return False
-        ended = graph.ended(plan, numbering.inputs)
-        if not ended:
-            return False
-        views = _chosen(graph.views, numbering.inputs)
-        run = Run(plan, views, _chosen(graph.constants, numbering.constants), ended, stream=stream)
-        consume(map(give_value, nodes, run.promised()))  # without a gap: what they are made of is overwritten
-        tracing.release(nodes)
-    run.wait()
+    graph.number_as(numbering)
+    graph.submit(plan, stream, at_once)
     return True

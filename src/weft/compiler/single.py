@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.compiler.plan import Plan
+from weft.compiler.submission import Donations, Inputs, Submission
+from weft.graph import tracing
 from weft.graph.node import Node
-from weft.graph.tracing import followed, is_tracing, open_traces
+from weft.graph.tracing import is_tracing, open_traces
 from weft.primitives.base import Primitive
 from weft.runtime.atomic import sections
 from weft.runtime.engine import Engine
-from weft.runtime.holders import only_known
 from weft.runtime.memory import View
 
 _MOST_INPUTS = 4
 _MOST_VIEWS = 8
 """A value seen through more views than this is planned as a `Program`."""
 
-_OWN = (2, 1)
-"""References to a view, by its node and by a `Reading`; and to its buffer, by the view."""
 _NO_CONSTANTS: Sequence[int] = ()
 
 Shown = Sequence[tuple[Node, View, Node]]
@@ -71,45 +71,50 @@ def reading_of(node: Node, engine: Engine) -> Reading | None:
     return tuple(key), views, constants, shown or _NOTHING_SHOWN
 
 
-class Ending:
-    """Finds out which inputs of one operation end with it."""
+class Single(Submission):
+    """One operation on arrays that have values."""
 
-    __slots__ = ("_inputs", "_owners", "_shown", "_views")
+    __slots__ = ("_shown",)
 
-    def __init__(self, inputs: Sequence[Node], views: Sequence[View], shown: Shown) -> None:
-        """``inputs`` are those of the node, the others parts of its `Reading`."""
-        self._inputs, self._views, self._shown = inputs, views, shown
+    def __init__(self, node: Node, reading: Reading) -> None:
+        self.nodes = (node,)
+        _, self.views, self.constants, self._shown = reading
+
+    def may_end(self, plan: Plan) -> bool:
+        """Whether a `Program` could find that the memory of an input ends which the operation reads through a view."""
+        with sections:
+            return bool(self._shown and self.nodes[0].value is None and self._inputs().unreferenced(plan.donations))
+
+    def ended(self, donations: Donations) -> list[int]:
+        return self._inputs().ended(donations)
+
+    def _inputs(self) -> Inputs:
+        """The nodes that have the memory of the inputs, with the references to them of the operation, of views of them
+        and of what is shown. A node that is also read through a view is there twice."""
+        inputs = self.nodes[0].inputs
+        if not self._shown:  # the usual case
+            nodes = [source for source in dict.fromkeys(inputs) if source.value is not None]
+            if len(nodes) == len(self.views):
+                return Inputs(nodes, self.views, [*map(inputs.count, nodes)])
         owners = {id(source.value): source for source in inputs}
-        owners.update({id(view): owner for _, view, owner in shown})
-        self._owners = [owners[id(view)] for view in views]
+        owners.update({id(view): owner for _, view, owner in self._shown})
+        nodes = [owners.pop(id(view)) for view in self.views]
+        shown = [owner for _, _, owner in self._shown]
+        return Inputs(nodes, self.views, [inputs.count(n) + 2 * shown.count(n) + nodes.count(n) - 1 for n in nodes])
 
-    def ended(self, donations: Sequence[tuple[int, int]]) -> list[int] | None:
-        """The inputs that nothing else refers to, nor to their memory: outputs may take it over. None if a `Program`
-        has to find out, because an input is also read through a view, or a transformation follows values."""
-        found = []
-        for number, _ in donations:
-            owners, views = self._owners, self._views
-            if not only_known([owners[number]], [self._references_to(number)]):
-                continue
-            if followed or self._is_shown(number):
-                return None
-            if only_known([views[number], views[number].buffer], _OWN):
-                found.append(number)
-        return found
+    def release(self) -> None:
+        publish_shown(self._shown, self.nodes[0])
 
-    def _references_to(self, number: int) -> int:
-        """How many references to the owner of an input belong to this object, to the reading, and to the operation with
-        its views: in `_owners`, in what is shown, and in the inputs of the operation or of a view. An input that occurs
-        twice is in `_owners` once."""
-        owners = self._owners
-        owner = owners[number]
-        seen_through = [other for _, _, other in self._shown].count(owner)
-        return 2 * owners.count(owner) + seen_through + max(self._inputs.count(owner) - 1, 0)
 
-    def _is_shown(self, number: int) -> bool:
-        """Whether the operation reads the value of an input's owner also through a view."""
-        owners = self._owners
-        return owners.count(owners[number]) > 1 or any(view is self._views[number] for _, view, _ in self._shown)
+def publish_shown(found: Shown, node: Node) -> None:
+    """Give values to the views that an evaluated node was made of. Then none of these nodes needs its inputs any more.
+    The caller holds the lock of sections."""
+    nodes = [node]
+    for shown, view, _ in found:
+        if shown.value is None:
+            shown.value = view
+        nodes.append(shown)
+    tracing.release(nodes)
 
 
 _plain: dict[Primitive, bool] = {}
