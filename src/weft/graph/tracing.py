@@ -161,6 +161,11 @@ def is_tracing() -> bool:
     return bool(_local.open)
 
 
+def open_on_this_thread() -> int:
+    """How many transformations are tracing on this thread, one inside the other."""
+    return len(_local.open)
+
+
 def release(nodes: Sequence[Node]) -> None:
     """Drop the inputs of evaluated nodes, now or as soon as no trace needs them."""
     if _local.open:

@@ -54,18 +54,17 @@ class Recording:
     """The operations from the inputs of a call to its results. ``several`` is the type of a list or tuple of results,
     and None for a single one.
 
-    ``is_complete``: other inputs give the results that the function gives for them. It is false if an input is used by
-    no operation, so that the function may have read its value as a number, and if a node has a mark of its own.
+    ``is_plain``: all operations are among those recorded, and no node has a mark of its own. ``uses_all``: no input is
+    used by no operation, so that the function may have read its value as a number.
     """
 
     def __init__(self, inputs: Sequence[Node], results: Sequence[Node], several: type | None) -> None:
-        made = _between(inputs, results)
+        made = between(inputs, results)
         used = set(results).union(*[node.inputs for node in made])
         self._numbers = [node for node in made if p.is_constant(node)]
         inner = [node for node in made if not p.is_constant(node)]
-        self.is_complete = used.issuperset(inputs) and not any(
-            node.primitive is None or node.primitive.is_unique for node in inner
-        )
+        self.uses_all = used.issuperset(inputs)
+        self.is_plain = not any(node.primitive is None or node.primitive.is_unique for node in inner)
         positions = {node: position for position, node in enumerate([*inputs, *self._numbers, *inner])}
         self.operations = [_operation(node, [positions[source] for source in node.inputs]) for node in inner]
         self._results = [positions[result] for result in results]
@@ -98,7 +97,7 @@ def _again(number: Node) -> Node:
     return Node(p.constant, (), number.params, (), number.dtype, None)
 
 
-def _between(inputs: Sequence[Node], results: Sequence[Node]) -> list[Node]:
+def between(inputs: Sequence[Node], results: Sequence[Node]) -> list[Node]:
     """The nodes from which results are computed, in the order of creation, without the inputs and what these come
     from."""
     seen, pending = set(inputs), list(results)
@@ -192,7 +191,7 @@ def _called(
     count = len(nodes)
     result = recording.replay(nodes, stream, is_traced)
     if CHECKS:
-        _check_same(nodes[:count], _nodes_of(result), _nodes_of(function(*args, **kwargs)))
+        check_same(nodes[:count], _nodes_of(result), _nodes_of(function(*args, **kwargs)))
     return result
 
 
@@ -255,25 +254,26 @@ def _note(key: tuple[Any, ...], inputs: Sequence[Node], result: Any) -> None:
     """Record a result, if the function was called with like arguments before and the result can be replayed."""
     number = hash(key)
     if number not in _called_once:
-        _add(_called_once, number)
+        note_hash(_called_once, number)
     elif number not in _never_replayed:
         results = _nodes_of(result)
         recording = Recording(inputs, results, type(result) if isinstance(result, (list, tuple)) else None)
         # Evaluation may give a constant a value, so it must be a new node each time.
-        if recording.is_complete and not any(map(p.is_constant, results)):
+        if recording.is_plain and recording.uses_all and not any(map(p.is_constant, results)):
             with _lock:
                 _recordings.add(key, recording, len(recording.operations) + len(key))
         else:
-            _add(_never_replayed, number)
+            note_hash(_never_replayed, number)
 
 
-def _add(numbers: set[int], number: int) -> None:
+def note_hash(numbers: set[int], number: int) -> None:
+    """Add to the hashes of keys that were seen. If there are many, all are forgotten."""
     if len(numbers) >= MOST_RECORDINGS:
         numbers.clear()
     numbers.add(number)
 
 
-def _check_same(inputs: Sequence[Node], replayed: Sequence[Node], made: Sequence[Node]) -> None:
+def check_same(inputs: Sequence[Node], replayed: Sequence[Node], made: Sequence[Node]) -> None:
     """Raise unless nodes are computed from the inputs by the same operations, with the same numbers."""
     pairs, seen = list(zip(replayed, made, strict=True)), set(inputs)
     while pairs:

@@ -15,7 +15,8 @@ from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import name_of, trace
 from weft.ops.arguments import integer_of
 from weft.primitives.base import Array, Tangent
-from weft.transforms.autodiff import fresh, pull_back, push_forward, require_arrays
+from weft.transforms.autodiff import fresh, push_forward, require_arrays
+from weft.transforms.known_gradients import pulled_back
 from weft.transforms.lending import Lending, exclusive
 
 __all__ = ["grad", "jvp", "value_and_grad", "vjp"]
@@ -98,7 +99,7 @@ def _differentiated(
                 value = fun(*new_args, **new_kwargs)
                 lending.take_back()
             loss = _loss_of(value, name, fun)
-            cotangents = pull_back([loss], [p.ones_like(loss)], nodes)
+            cotangents = pulled_back([loss], [p.ones_like(loss)], nodes)
         gradients = [_filled(cotangent, leaf) for cotangent, leaf in zip(cotangents, leaves, strict=True)]
         return value, chosen.result(structure.unflatten(gradients))
 
@@ -247,7 +248,7 @@ def vjp(fun: Function, primals: Sequence[Array], cotangents: Sequence[Array]) ->
         outputs = _outputs_of("vjp", fun, fun(*inputs))
         _require_same("vjp", "cotangents", given, outputs)
         cast = [_as_dtype_of(cotangent, output) for cotangent, output in zip(given, outputs, strict=True)]
-        results = pull_back(outputs, cast, nodes)
+        results = pulled_back(outputs, cast, nodes)
     return outputs, [_filled(result, array) for result, array in zip(results, arrays, strict=True)]
 
 

@@ -1,0 +1,166 @@
+"""Gradients of graphs like ones that were differentiated before.
+
+A function is called each time that it is differentiated, because it may do something else each time. If the graph that
+it made is like an earlier one, the operations that pull back through it are like the earlier ones, too: rules of
+primitives decide by nothing but the graph. So from the third graph of a kind on, they are made from a recording, as
+those of functions in `weft.ops.replays` are. The rules of custom functions are users' code and are called each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import weft.primitives as p
+from weft.compiler.bounded import BoundedCache
+from weft.compiler.planner import CHECKS
+from weft.graph.node import Node, next_serial, reachable
+from weft.graph.symbolic import is_open
+from weft.graph.tracing import open_on_this_thread
+from weft.ops.replays import Recording, between, check_same, note_hash
+from weft.primitives.base import Array, Tangent
+from weft.runtime.devices import Stream
+from weft.runtime.locks import fork_safe_lock
+from weft.runtime.precision import get_matmul_precision
+from weft.transforms.autodiff import pull_back
+
+MOST_RECORDINGS = 1024
+HEAVIEST = 1 << 18
+"""The most operations in recordings and entries in their keys together."""
+
+
+class _Pull(NamedTuple):
+    """A recording of pulling back. Its results are the cotangents of the targets with these ``numbers``."""
+
+    recording: Recording
+    numbers: Sequence[int]
+
+
+_known: BoundedCache[_Pull] = BoundedCache(MOST_RECORDINGS, HEAVIEST)
+_seen: set[int] = set()
+"""Hashes of the keys of graphs that were differentiated once."""
+_never_replayed: set[int] = set()
+"""Hashes of the keys of graphs whose pulling back cannot be recorded."""
+_lock = fork_safe_lock()
+
+
+def pulled_back(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node]) -> list[Tangent]:
+    """What `pull_back` returns."""
+    graph = _graph_of(outputs, cotangents, targets)
+    if graph is None:
+        return pull_back(outputs, cotangents, targets)
+    key, nodes, stream = graph
+    known = _known.get(key)
+    if known is None:
+        return _pulled_back_first(outputs, cotangents, targets, graph)
+    count = len(nodes)
+    found: list[Tangent] = [None] * len(targets)
+    results = known.recording.replay(nodes, stream, open_on_this_thread() > 1)
+    for number, result in zip(known.numbers, results, strict=True):
+        found[number] = result
+    if CHECKS:
+        _check(nodes[:count], found, pull_back(outputs, cotangents, targets))
+    return found
+
+
+_Graph = tuple[tuple[Any, ...], list[Node], Stream | None]
+"""Everything that rules may decide by; the nodes that they may use; the stream of all operations."""
+
+
+def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node]) -> _Graph | None:
+    """A graph from targets to outputs. None if rules may run users' code for it, or set other streams or extents than
+    another such graph has."""
+    if not targets:
+        return None
+    ends = [array.node for array in outputs]
+    stream = ends[0].stream
+    structure: list[Any] = [get_matmul_precision(), None if stream is None else stream.engine, len(targets)]
+    nodes = [*targets]
+    numbers = dict(zip(nodes, range(len(nodes)), strict=True))
+    for node in targets:
+        structure += (node.shape, node.dtype)
+    for node in reachable(ends, min([node.serial for node in targets]) - 1):
+        if node in numbers:
+            continue
+        primitive = node.primitive
+        if primitive is None or primitive.is_constant:
+            _add(node, numbers, nodes, structure)
+            continue
+        if node.stream is not stream or not primitive.equal_is_same or primitive.is_transparent:
+            return None
+        sources = []
+        for source in node.inputs:
+            number = numbers.get(source)
+            sources.append(_add(source, numbers, nodes, structure) if number is None else number)
+        numbers[node] = len(nodes)
+        nodes.append(node)
+        structure += (primitive, node.params, node.shape, node.dtype, tuple(sources))
+    for array in (*outputs, *cotangents):
+        number = numbers.get(array.node)
+        structure.append(_add(array.node, numbers, nodes, structure) if number is None else number)
+    if open_on_this_thread() > 1 and any(is_open(node.shape) or is_open(node.params) for node in nodes):
+        return None
+    return tuple(structure), nodes, stream
+
+
+def _add(node: Node, numbers: dict[Node, int], nodes: list[Node], structure: list[Any]) -> int:
+    """Add an array that the graph only uses. Rules may look at what it is made by, but at no values other than those of
+    constants, which are parameters."""
+    number = numbers[node] = len(nodes)
+    nodes.append(node)
+    primitive, params = node.primitive, node.params
+    if primitive is not None and not primitive.equal_is_same:
+        params = (next_serial(),)  # as no other graph has
+    structure += (primitive, params, node.shape, node.dtype)
+    return number
+
+
+def _pulled_back_first(
+    outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node], graph: _Graph
+) -> list[Tangent]:
+    """`pull_back` for a graph without a recording. It is recorded if a graph like it was seen before: most graphs never
+    come again, and to record one takes longer than to pull back through it."""
+    key, nodes, stream = graph
+    start = next_serial()
+    found = pull_back(outputs, cotangents, targets)
+    number = hash(key)
+    if number not in _seen:
+        note_hash(_seen, number)
+    elif number not in _never_replayed:
+        pull = _recorded(nodes, found, stream, start)
+        if pull is None:
+            note_hash(_never_replayed, number)
+        else:
+            with _lock:
+                _known.add(key, pull, len(key) + len(pull.recording.operations))
+    return found
+
+
+def _recorded(nodes: Sequence[Node], found: Sequence[Tangent], stream: Stream | None, start: int) -> _Pull | None:
+    """A recording of the nodes since ``start`` that give what was ``found``. None if not all depend on ``nodes`` alone,
+    or not all are on the stream."""
+    numbers = [number for number, cotangent in enumerate(found) if cotangent is not None]
+    results = [found[number].node for number in numbers]  # type: ignore[union-attr]  # those that are not None
+    for node in between(nodes, results):
+        is_constant = p.is_constant(node)
+        if node.serial < start or not (is_constant or node.stream is stream):
+            return None
+        if is_constant and node in results:  # evaluation may give it a value, so it must be a new node each time
+            return None
+    recording = Recording(nodes, results, list)
+    return _Pull(recording, numbers) if recording.is_plain else None
+
+
+def _check(nodes: Sequence[Node], found: Sequence[Tangent], expected: Sequence[Tangent]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        if one is None or other is None:
+            if one is not other:
+                raise AssertionError("a replayed gradient is zero, or is none")
+        else:
+            check_same(nodes, [one.node], [other.node])
+
+
+def forget() -> None:
+    """Forget all recordings."""
+    with _lock:
+        _known.clear()
