@@ -109,12 +109,15 @@ class Single(Submission):
 def publish_shown(found: Shown, node: Node) -> None:
     """Give values to the views that an evaluated node was made of. Then none of these nodes needs its inputs any more.
     The caller holds the lock of sections."""
-    nodes = [node]
     for shown, view, _ in found:
         if shown.value is None:
             shown.value = view
-        nodes.append(shown)
-    tracing.release(nodes)
+    if tracing.open_traces or tracing.followed:
+        tracing.release([node, *[shown for shown, _, _ in found]])
+        return
+    node.inputs, node.primitive, node.params = (), None, ()  # `tracing.release` inlined, for speed
+    for shown, _, _ in found:
+        shown.inputs, shown.primitive, shown.params = (), None, ()
 
 
 _plain: dict[Primitive, bool] = {}
@@ -134,17 +137,24 @@ def is_plain(primitive: Primitive) -> bool:
 def _shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
     """The view that a node shows, which is added to those that are ``known``; None if the node is no view of a
     value."""
-    primitive = node.primitive
+    # Attributes of a node are read in one statement, because another thread may evaluate it.
+    primitive, inputs, params = node.primitive, node.inputs, node.params
     if primitive is None or not primitive.is_view:  # the usual case where the node is no single operation
         return None
     for other, view, _ in known:
         if other is node:
             return view
-    with sections:
-        found = view_of_value(node)
-    if found is None:
-        return None
-    view, owner = found
+    owner = inputs[0]
+    value, strides_of = owner.value, primitive.strides
+    if strides_of is not None and value is not None and value.event is None and node.dtype is owner.dtype:
+        strides, offset = strides_of(value.strides, *params)  # what `view_of_value` finds, without the lock
+        view = View(value.buffer, value.offset + offset * owner.dtype.size, strides)
+    else:
+        with sections:
+            found = view_of_value(node)
+        if found is None:
+            return None
+        view, owner = found
     known.append((node, view, owner))
     return view
 

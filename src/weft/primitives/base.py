@@ -72,6 +72,8 @@ class Primitive:
     linear_jvp = False
     has_alias = False
     has_padded = False
+    strides: Callable[..., tuple[Shape, int]] | None = None
+    """A faster way to what `shown` returns, if there is one; see `View`."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
