@@ -25,6 +25,7 @@ from weft.ops.array_standard import API_VERSIONS, on_device
 from weft.ops.construction import construct
 from weft.ops.convert import ArrayLike
 from weft.ops.numpy_calls import called_by_numpy
+from weft.ops.shaping import reversed_axes
 from weft.ops.subscripts import getitem, update
 from weft.ops.values import array_interface, buffer, elements, index, numpy_array, text, the_element
 from weft.runtime.device import as_device
@@ -127,7 +128,7 @@ class array(Handle):
     @property
     def T(self) -> array:
         """The array with its axes in reverse order."""
-        return ops.transpose(self)
+        return reversed_axes(self)
 
     @property
     def mT(self) -> array:

@@ -127,6 +127,11 @@ def from_numpy(values: NumPyArray, dtype: Dtype | None = None) -> Array:
     return wrap(leaf(interchange.from_numpy(values), values.shape, dtype))
 
 
+def from_bytes(data: bytes, shape: tuple[int, ...], dtype: Dtype) -> Array:
+    """An array of a few elements, which are given row by row."""
+    return wrap(leaf(interchange.from_bytes(data, shape), shape, dtype))
+
+
 def _converted(values: NumPyArray, dtype: Dtype) -> NumPyArray:
     if dtype.is_integer and values.dtype.kind in "biu":  # wraps around without a warning
         return np.asarray(values, dtype=dtype.numpy)

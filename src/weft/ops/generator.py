@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -15,7 +16,7 @@ from weft.dtypes import Dtype
 from weft.graph.extents import agree
 from weft.graph.node import Handle, Shape, describe
 from weft.ops.arguments import Array, checked_extents, integer_of, to_dtype
-from weft.ops.convert import from_numpy
+from weft.ops.convert import from_bytes
 from weft.ops.entrance import in_the_name_of, on_stream
 from weft.ops.replays import replayed
 from weft.runtime.atomic import refuse_reentry
@@ -31,6 +32,7 @@ state: list[Array] = []
 """The key of the global generator. `seed` sets it; every random function that is called without a key replaces it."""
 
 _state_lock = fork_safe_lock()
+_pack_key = struct.Struct("=2I").pack
 
 _FLOAT32_BELOW_ONE = 1 - 2.0**-24
 _ABOVE_MINUS_ONE = -_FLOAT32_BELOW_ONE
@@ -52,7 +54,7 @@ def _key_of(name: str, seed: int) -> Array:
     number = integer_of(name, "seed", seed)
     if not 0 <= number < 1 << 64:
         raise ValueError(f"[{name}] A seed is a number from 0 to 2**64 - 1, not {number}.")
-    return from_numpy(np.array([number >> 32, number & 0xFFFFFFFF], np.uint32))
+    return from_bytes(_pack_key(number >> 32, number & 0xFFFFFFFF), (2,), dtypes.uint32)
 
 
 def seed(seed: int) -> None:

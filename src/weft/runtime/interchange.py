@@ -42,6 +42,13 @@ def from_numpy(array: np.ndarray[Any, Any]) -> View:
     return view
 
 
+def from_bytes(data: bytes, shape: tuple[int, ...]) -> View:
+    """The elements of an array, row by row, in a buffer of their own."""
+    view = View(Buffer(host, len(data)), 0, contiguous_strides(shape))
+    ctypes.memmove(view.address, data, len(data))
+    return view
+
+
 def _on_device(array: np.ndarray[Any, Any], engine: Any) -> View:
     rows = np.ascontiguousarray(array)
     buffer = Buffer(engine, rows.nbytes)

@@ -294,6 +294,8 @@ def shared_with_others(view: View, writable: bool) -> Export:
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides in elements."""
+    if len(shape) == 1:  # for speed
+        return (1,)
     strides = []
     step = 1
     for extent in reversed(shape):
