@@ -7,7 +7,6 @@ stands for a constant of the other operands' dtype. Nothing is promoted or broad
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,9 +14,10 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.errors import ArgumentTypeError
-from weft.graph.extents import agree, derived, identical, named
+from weft.graph.extents import agree, derived, identical
 from weft.graph.node import Handle, Node, Shape, describe, new_node, wrap
 from weft.graph.symbolic import SymbolicExtent
+from weft.primitives.constant_bits import bits_of
 from weft.primitives.index import ZERO, AxisTerm, Terms, strides_through_view, through_view
 from weft.primitives.routine import Routine
 from weft.primitives.untrusted import check_inputs, check_parameter
@@ -28,7 +28,6 @@ __all__ = [
     "Linear",
     "Primitive",
     "View",
-    "bits_of",
     "conjugate_of",
     "constant",
     "is_constant",
@@ -209,51 +208,6 @@ class Constant(Primitive):
 
 
 constant = Constant()
-
-
-@named
-def bits_of(value: complex, dtype: Dtype) -> int:
-    """The memory image of ``value`` in ``dtype``, padded to 8 bytes and read as a little-endian integer."""
-    if dtype is dtypes.float32 and type(value) is float:  # the most frequent case, for speed
-        return int.from_bytes(_float32(value), "little")
-    if dtype.is_complex:
-        number = complex(value)
-        return int.from_bytes(_float32(number.real) + _float32(number.imag), "little")
-    if dtype.is_floating:
-        number = float(value.real)
-        if dtype is dtypes.float64:
-            return int.from_bytes(struct.pack("<d", number), "little")
-        if dtype is dtypes.float32:
-            return int.from_bytes(_float32(number), "little")
-        return _half_bits(number, dtype)
-    if dtype.is_bool:
-        return int(bool(value))
-    number = value.real
-    if isinstance(number, float):  # converted as `cast` does it
-        number = 0 if number != number else min(max(number, dtype.lowest), dtype.highest)
-    return int(number) & ((1 << (8 * dtype.size)) - 1)
-
-
-_pack_float32 = struct.Struct("<f").pack
-
-
-def _float32(number: float) -> bytes:
-    try:
-        return _pack_float32(number)
-    except OverflowError:
-        return _pack_float32(float("inf") if number > 0 else float("-inf"))
-
-
-def _half_bits(number: float, dtype: Dtype) -> int:
-    if dtype is dtypes.float16:
-        try:
-            return int.from_bytes(struct.pack("<e", number), "little")
-        except OverflowError:
-            return 0x7C00 if number > 0 else 0xFC00
-    bits = int.from_bytes(_float32(number), "little")
-    if number != number:
-        return 0x7FC0
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
 def is_constant(node: Node) -> bool:
