@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array as python_array
 import copy
+import math
 import operator
 import pickle
 import sys
@@ -17,6 +18,7 @@ import weft.core as mx
 from weft.dtypes import ALL_DTYPES, Dtype
 from weft.errors import TraceError
 from weft.graph.node import Node
+from weft.ops import nested
 
 
 @pytest.mark.parametrize(
@@ -440,3 +442,38 @@ def test_the_buffer() -> None:
     if sys.version_info >= (3, 12):  # the first version in which Python classes have buffers
         assert memoryview(a).tolist() == view.tolist()
     assert bytes(mx.array([1, 2], mx.uint8)) == b"\x01\x02"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 2],
+        (0, -1, 2**31 - 1, -(2**31)),
+        [1, 2**31],
+        [2**70],
+        [10**400],
+        [1.5, -0.0, 1e300, -1e300, 3.4028235677973366e38],
+        [math.nan, math.inf, 1e-46, 1e-40, -1e-45, 0.1],
+        [1, 2.5],
+        [1, 2**70, 2.5],
+        [True, False],
+        [True, 1],
+        [1j],
+        [],
+    ],
+    ids=lambda values: str(values)[:30],
+)
+@pytest.mark.parametrize("dtype", [None, mx.float32, mx.int32, mx.uint8, mx.float16], ids=str)
+def test_a_few_numbers_give_the_array_that_many_do(
+    values: Any, dtype: mx.Dtype | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made() -> Any:
+        try:
+            found = mx.array(values, dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            return type(error), str(error)
+        return found.dtype, found.shape, np.array(found).tobytes()
+
+    few = made()
+    monkeypatch.setattr(nested, "_FEW", 0)
+    assert made() == few

@@ -83,6 +83,8 @@ def _differentiated(
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         arguments = chosen.arguments(args, kwargs)
         with exclusive(*args, *kwargs.values()):
+            if not arguments[1] and all(type(one) is Handle.concrete for one in arguments[0]):
+                return of_arrays(arguments[0], args, kwargs)
             return of_arguments(arguments, args, kwargs)
 
     def of_arguments(arguments: Any, args: Any, kwargs: Any) -> Any:
@@ -98,10 +100,23 @@ def _differentiated(
                 new_args, new_kwargs = chosen.replaced(args, kwargs, lending.arguments)
                 value = fun(*new_args, **new_kwargs)
                 lending.take_back()
-            loss = _loss_of(value, name, fun)
-            cotangents = pulled_back([loss], [p.ones_like(loss)], nodes)
-        gradients = [_filled(cotangent, leaf) for cotangent, leaf in zip(cotangents, leaves, strict=True)]
+            gradients = gradients_of(value, nodes, leaves)
         return value, chosen.result(structure.unflatten(gradients))
+
+    def of_arrays(arrays: list[Array], args: Any, kwargs: Any) -> Any:
+        """What `of_arguments` returns if all arguments are arrays, for which it takes longer."""
+        with trace(name, fun):
+            inputs = [fresh(array) for array in arrays]
+            nodes = [array.node for array in inputs]
+            new_args, _ = chosen.replaced(args, kwargs, (inputs, {}))
+            value = fun(*new_args, **kwargs)
+            gradients = gradients_of(value, nodes, arrays)
+        return value, chosen.result((gradients, {}))
+
+    def gradients_of(value: Any, nodes: list[Node], leaves: Sequence[Array]) -> list[Array]:
+        loss = _loss_of(value, name, fun)
+        cotangents = pulled_back([loss], [p.ones_like(loss)], nodes)
+        return [_filled(cotangent, leaf) for cotangent, leaf in zip(cotangents, leaves, strict=True)]
 
     return value_and_gradient
 
