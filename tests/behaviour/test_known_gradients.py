@@ -67,6 +67,12 @@ def test_arguments_may_be_unused_or_be_the_result() -> None:
         assert [x.item() for x in again] == [x.item() for x in first] == [3, 7]
 
 
+def test_there_may_be_no_outputs_or_arguments() -> None:
+    for _ in range(3):
+        assert mx.vjp(lambda x: [], [mx.array(1.0)], [])[1][0].item() == 0
+        assert mx.vjp(lambda: [mx.array(1.0)], [], [mx.array(1.0)])[1] == []
+
+
 @pytest.mark.parametrize("wrap", [mx.grad, mx.compile, mx.vmap, lambda f: mx.compile(mx.grad(f), shapeless=True)])
 def test_transformations_of_replayed_gradients(wrap: Callable[..., Any]) -> None:
     x = mx.array([0.5, 1.5]) if wrap is mx.vmap else mx.array(0.5)

@@ -24,6 +24,8 @@ from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 from weft.transforms.autodiff import pull_back
 
+MOST_OPERATIONS = 1 << 14
+"""Larger graphs are hardly made again, and their keys take memory."""
 MOST_RECORDINGS = 1024
 HEAVIEST = 1 << 18
 """The most operations in recordings and entries in their keys together."""
@@ -70,7 +72,7 @@ _Graph = tuple[tuple[Any, ...], list[Node], Stream | None]
 def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node]) -> _Graph | None:
     """A graph from targets to outputs. None if rules may run users' code for it, or set other streams or extents than
     another such graph has."""
-    if not targets:
+    if not (targets and outputs):
         return None
     ends = [array.node for array in outputs]
     stream = ends[0].stream
@@ -79,7 +81,22 @@ def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Se
     numbers = dict(zip(nodes, range(len(nodes)), strict=True))
     for node in targets:
         structure += (node.shape, node.dtype)
-    for node in reachable(ends, min([node.serial for node in targets]) - 1):
+    order = reachable(ends, min([node.serial for node in targets]) - 1)
+    if len(order) > MOST_OPERATIONS or not _describe(order, stream, numbers, nodes, structure):
+        return None
+    for array in (*outputs, *cotangents):
+        number = numbers.get(array.node)
+        structure.append(_add(array.node, numbers, nodes, structure) if number is None else number)
+    if open_on_this_thread() > 1 and any(is_open(node.shape) or is_open(node.params) for node in nodes):
+        return None
+    return tuple(structure), nodes, stream
+
+
+def _describe(
+    order: Sequence[Node], stream: Stream | None, numbers: dict[Node, int], nodes: list[Node], structure: list[Any]
+) -> bool:
+    """Add nodes, of which ``numbers`` has the targets, to a graph. Returns False if it is none for `_graph_of`."""
+    for node in order:
         if node in numbers:
             continue
         primitive = node.primitive
@@ -87,7 +104,7 @@ def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Se
             _add(node, numbers, nodes, structure)
             continue
         if node.stream is not stream or not primitive.equal_is_same or primitive.is_transparent:
-            return None
+            return False
         sources = []
         for source in node.inputs:
             number = numbers.get(source)
@@ -95,12 +112,7 @@ def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Se
         numbers[node] = len(nodes)
         nodes.append(node)
         structure += (primitive, node.params, node.shape, node.dtype, tuple(sources))
-    for array in (*outputs, *cotangents):
-        number = numbers.get(array.node)
-        structure.append(_add(array.node, numbers, nodes, structure) if number is None else number)
-    if open_on_this_thread() > 1 and any(is_open(node.shape) or is_open(node.params) for node in nodes):
-        return None
-    return tuple(structure), nodes, stream
+    return True
 
 
 def _add(node: Node, numbers: dict[Node, int], nodes: list[Node], structure: list[Any]) -> int:
