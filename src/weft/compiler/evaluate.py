@@ -148,7 +148,8 @@ def _evaluate_pending(pending: list[Node], wait: bool) -> None:
 
 def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
-    pending = [*dict.fromkeys(pending)]
+    if len(pending) > 1:
+        pending = [*dict.fromkeys(pending)]
     caller = caller_stream()
     at_once = LONG_WORK if wait else 0
     key = evaluate_known(pending, pending[0].stream or caller, at_once)
