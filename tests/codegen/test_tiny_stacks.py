@@ -18,7 +18,8 @@ from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.runtime.precision import REPRODUCIBLE
 
 DTYPES = [mx.float32, mx.float64, mx.int32, mx.int64, mx.uint32, mx.float16, mx.bfloat16]
-EXTENTS = [one for one in product(range(1, tiny_stacks.MOST_EXTENT + 1), repeat=3) if tiny_stacks.takes(one)]
+NUMBERS = range(1, tiny_stacks.MOST_EXTENT + 1)
+EXTENTS = [(r, c, k) for r, c, k in product(NUMBERS, NUMBERS, NUMBERS) if tiny_stacks.takes((r, c, k))]
 
 pytestmark = pytest.mark.skipif(not EXTENTS, reason="this processor computes them row by row")
 
