@@ -66,7 +66,7 @@ Keep = Callable[[mx.array], mx.array]
 @pytest.fixture(autouse=True)
 def small_chains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make chains, and kernels that feed products, also where little memory is saved."""
-    limits = replace(host.target.limits, uncached_size=STACK * SMALL * SMALL * 4)
+    limits = replace(host.target.limits, uncached_size=STACK * SMALL * SMALL * 4, turn_size=0)
     monkeypatch.setattr(type(host.target), "limits", limits)
     monkeypatch.setattr(matmul, "_FED_BYTES", 1 << 10)
     yield

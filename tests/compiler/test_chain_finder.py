@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.compiler.chain_steps import (
@@ -127,6 +129,16 @@ def test_how_much_has_to_be_inside(limit: int) -> None:
     steps.kernel([large], value((64, 16, 16)), rows=1, lanes=64 * TURN)
     found = steps.chains(Stacks(uncached_size=limit), fixed=[result])
     assert found == ([(0, 1, [product])] if limit == 4 * PART else [])
+
+
+@pytest.mark.parametrize("size", [PART, PART + 1])
+def test_how_much_a_turn_has_inside(size: int) -> None:
+    steps = Steps()
+    product = steps.call(value())
+    result = steps.call(product)
+    target = Stacks()
+    target.limits = replace(target.limits, turn_size=size)
+    assert steps.chains(target, fixed=[result]) == ([(0, 1, [product])] if size == PART else [])
 
 
 @pytest.mark.parametrize(("units", "there"), [(4, True), (5, False)])

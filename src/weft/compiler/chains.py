@@ -237,7 +237,7 @@ class ChainFinder:
         if not used or used[0] == used[-1] or not self._are_worth_it(inside):
             return None
         offsets, scratch = self._arranged(turns, inside)
-        if units * scratch > _bytes_of(inside):
+        if units * scratch > _bytes_of(inside) or _bytes_of(inside) < turns * self.target.limits.turn_size:
             return None
         return Chain(used[0], used[-1], turns, units, offsets, scratch)
 

@@ -71,6 +71,8 @@ class FusionLimits:
       operations. So is a value that is computed, by as many operations, from values that are in memory anyway.
     - ``uncached_size``: values of at least this many bytes are not expected to stay in caches. For them, the second
       rule allows ``repeated_operations`` for each byte of an element.
+    - ``turn_size``: a turn of a chain has temporaries of at least this many bytes. With fewer, its calls take longer
+      than storing and reading these in memory.
     - ``short_row``: rows of fewer elements are joined; see `short_rows`.
     - ``grown_size``: a value computed from the results of several calls is updated after each call if it has at least
       this many bytes; 0 means never.
@@ -90,6 +92,7 @@ class FusionLimits:
     repeated_operations: int
     fewer: int
     uncached_size: int
+    turn_size: int = 0
     short_row: int = 0
     grown_size: int = 0
     assigned_size: int = 0

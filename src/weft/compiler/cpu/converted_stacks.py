@@ -18,16 +18,19 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu import few_rows
-from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
+from weft.compiler.cpu import few_rows, tiny_stacks
+from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
 from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
-from weft.compiler.cpu.product_tiles import block_of
+from weft.compiler.cpu.tiny_stacks import Tiny
 from weft.dtypes import Dtype
 from weft.runtime.steps import Place
 
 GROUP_ELEMENTS = 1024
 """How many elements of an operand, or of the result, are converted at once; a matrix has at most so many."""
+
+ELEMENTS_BEHIND = WIDTH
+"""For how many more elements there is memory, which `tiny_stacks` may read."""
 
 TRANSPOSED_ELEMENTS = 2048
 """How many elements transposed operands have at most, with those that fill the last vector of each term."""
@@ -91,16 +94,34 @@ def address(strip: few_rows.Strip, sources: Sources, transposes: bool) -> int:
     return loading.load(key, lambda: generate(strip, sources, transposes, name), (name,))[name]
 
 
+@cache
+def address_of_tiny(tiny: Tiny, sources: Sources) -> int:
+    """The address of the step for operands of the dtypes ``sources``, which are multiplied by `tiny_stacks`."""
+    name = f"converted_stacks_{sources.name}"
+    return loading.load(f"{name} {tiny}", lambda: generate_for_tiny(tiny, sources, name), (name,))[name]
+
+
 def generate(strip: few_rows.Strip, sources: Sources, transposes: bool, name: str) -> str:
     """The LLVM IR of the step."""
-    dtype, lanes = strip.dtype, block_of(strip.dtype).lanes
-    pairs = {(sources.left, dtype), (sources.right, dtype), (dtype, sources.result(dtype))}
-    conversions = [_conversion(source, target, lanes) for source, target in sorted(pairs, key=str) if source != target]
-    multiply = "multiply"
+    dtype, multiply = strip.dtype, "multiply"
     functions = few_rows.functions(strip, Sources(dtype, dtype), multiply, linkage="internal ")
     if transposes:
         functions.append(_transposition(strip))
-    writer = _ConvertedStacksWriter(strip, sources, transposes)
+    return _module(dtype, sources, transposes, functions, name, multiply)
+
+
+def generate_for_tiny(tiny: Tiny, sources: Sources, name: str) -> str:
+    """The LLVM IR of the step that multiplies by `tiny_stacks`."""
+    multiply = "multiply"
+    return _module(tiny.dtype, sources, False, tiny_stacks.functions(tiny, multiply, "internal "), name, multiply)
+
+
+def _module(
+    dtype: Dtype, sources: Sources, transposes: bool, functions: list[EmittedFunction], name: str, multiply: str
+) -> str:
+    pairs = {(sources.left, dtype), (sources.right, dtype), (dtype, sources.result(dtype))}
+    conversions = [_conversion(source, target) for source, target in sorted(pairs, key=str) if source != target]
+    writer = _ConvertedStacksWriter(dtype, sources, transposes)
     return module_of([*conversions, *functions, writer.function(name, multiply)])
 
 
@@ -108,9 +129,9 @@ def _name(source: Dtype, target: Dtype) -> str:
     return f"{source.name}_to_{target.name}"
 
 
-def _conversion(source: Dtype, target: Dtype, lanes: int) -> EmittedFunction:
+def _conversion(source: Dtype, target: Dtype) -> EmittedFunction:
     """A function that converts neighbouring elements."""
-    code = Integers(Emitter())
+    code, lanes = Integers(Emitter()), WIDTH
     L = Lanes(code.e, lanes)
 
     def convert(index: str, mask: str | None = None) -> None:
@@ -163,13 +184,15 @@ def _transposition(strip: few_rows.Strip) -> EmittedFunction:
 class _ConvertedStacksWriter(Integers):
     """Writes the step: a loop over groups of matrices."""
 
-    def __init__(self, strip: few_rows.Strip, sources: Sources, transposes: bool) -> None:
+    def __init__(self, dtype: Dtype, sources: Sources, transposes: bool) -> None:
         super().__init__(Emitter())
-        self.dtype = strip.dtype
-        self.dtypes = {"a": sources.left, "b": sources.right, "c": sources.result(strip.dtype)}
+        self.dtype = dtype
+        self.dtypes = {"a": sources.left, "b": sources.right, "c": sources.result(dtype)}
         self.table = self.e.slot(f"[{len(SLOTS)} x ptr]")
         self.converted = {
-            operand: self._memory(GROUP_ELEMENTS) for operand, dtype in self.dtypes.items() if dtype is not strip.dtype
+            operand: self._memory(GROUP_ELEMENTS + ELEMENTS_BEHIND)
+            for operand, source in self.dtypes.items()
+            if source is not dtype
         }
         self.transposed = self._memory(TRANSPOSED_ELEMENTS) if transposes else ""
 

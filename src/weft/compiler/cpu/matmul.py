@@ -21,6 +21,7 @@ from weft.compiler.cpu import (
     product_lines,
     product_pairs,
     rows_at_once,
+    tiny_stacks,
 )
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
@@ -181,7 +182,7 @@ def step(call: RoutineCall) -> RoutineStep:
     in_memory = attached is None or attached.in_memory
     product = _product_of(call, attached is not None and attached.whole, in_memory)
     in_tiles = _uses_tile_registers(call)
-    tiled = _of_tile_registers(product) if in_tiles else _of_converted_stack(product) or _tiled(product)
+    tiled = _of_tile_registers(product) if in_tiles else _of_stack(product) or _tiled(product)
     assert tiled is not None
     return step_of(product, tiled, _way(product, in_tiles))
 
@@ -331,6 +332,44 @@ def _strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
     return few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+
+
+def _of_stack(product: Product) -> Tiled | None:
+    """A product of a stack of small matrices; None for others, or if they are multiplied faster without regard to the
+    stack."""
+    return _of_tiny_stack(product) or _of_converted_stack(product)
+
+
+def _of_tiny_stack(product: Product) -> Tiled | None:
+    """A product of matrices so small that vectors have elements of several rows, if they follow each other in memory.
+    In half precision they are converted in groups."""
+    if not tiny_stacks.takes(product.extents) or not _follow_each_other(product):
+        return None
+    dtype, sources, places, (rows, columns, inner) = product[:4]
+    a_row, a_inner, b_inner, b_column = [int(stride) for stride in product.strides]
+    extents, strides = (int(rows), int(columns), int(inner)), (a_row, a_inner, b_inner, b_column)
+    if sources.left is sources.right and tiny_stacks.reads(sources.left, extents):
+        tiny = tiny_stacks.Tiny(sources.left, sources.result(dtype), extents, strides)
+        return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(places), extents[:2]
+    if sources.left not in HALVES or sources.right not in HALVES:
+        return None
+    tiny = tiny_stacks.Tiny(dtype, dtype, extents, strides)
+    sizes = rows * inner, inner * columns, rows * columns
+    group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
+    of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group if sources.rounded else 0)
+    numbers = converted_stacks.step_numbers(places, sizes, group, 1, of_matrices)
+    return partial(converted_stacks.address_of_tiny, tiny, sources), numbers, extents[:2]
+
+
+def _follow_each_other(product: Product) -> bool:
+    """Whether matrices are a stack without gaps, with no kernel attached."""
+    if product.axes is not None or product.attached is not None or product.feeder is not None:
+        return False
+    (rows, columns, inner), (left, right) = product.extents, product.storage
+    sizes = rows * inner, inner * columns, rows * columns
+    if len(product.batch) != 1 or product.batch[0][1:] != sizes:
+        return False
+    return left[1] == (rows if left[0] else inner) and right[1] == (inner if right[0] else columns)
 
 
 def _of_converted_stack(product: Product) -> Tiled | None:

@@ -38,6 +38,9 @@ SINGLE_TILE_WORK = 1 << 25, 1 << 27
 part is added. In so short a time they are seldom disturbed, and with two tiles for each they could hardly ever take
 over one, since by then all are begun. With less work it matters that a thread may begin late. Of many threads some are
 disturbed: with 16, matrices of 1024 took a fifth more time in single tiles."""
+UNEVEN_OF_TWO = 0.25
+"""The part of a tile that is added if each of two threads has more work than that: with smaller tiles, the right
+operand would be packed so often that it takes a twentieth of the time."""
 MOST_CUTS = 24
 
 WAITING_BYTES = 64 << 10
@@ -67,7 +70,7 @@ READ_SELDOM, IN_CACHES = 8, 4 << 20
 """Products of at most so many blocks of rows read the right operand in place if it has at most so many bytes: packing
 it takes longer. From memory, panels are read faster when they are packed."""
 FEW_VECTORS = 16
-"""With more vectors of columns, a single vector that is left over does not matter."""
+"""With more short vectors of columns, a single vector that is left over does not matter."""
 READING_IN_PLACE = 1 / 16
 """The part by which a kernel is slower if it reads the right operand in place."""
 
@@ -91,12 +94,13 @@ def block_of(dtype: Dtype) -> Block:
 
 def filled(block: Block, columns: int, most: int = maxsize) -> Block:
     """The block for a product with ``columns`` columns. It differs from ``block`` if that avoids a single vector at the
-    end, which takes longer alone than with others, and if there are at most ``most`` vectors."""
+    end, which takes longer alone than with others. Short vectors are loaded for fewer multiplications in the other
+    block, so this is for at most ``most`` of them."""
     vectors = -(-columns // block.lanes)
-    if vectors > most:
-        return block
     if block == Block(block.dtype, 8, 3, 64):
         return Block(block.dtype, 6, 4, 64) if vectors % 3 == 1 and vectors % 4 != 1 else block
+    if vectors > most:
+        return block
     return Block(block.dtype, 6, 2, 32) if vectors % 3 and vectors % 2 == 0 else block
 
 
@@ -129,7 +133,9 @@ class _Costs:
         self.lying = lying
         self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
         least, most = SINGLE_TILE_WORK
-        self.takes_single_tiles = self.busy == 2 and least <= matrices * rows * columns * inner / 2 <= most
+        work = matrices * rows * columns * inner / 2 if self.busy == 2 else 0
+        self.takes_single_tiles = least <= work <= most
+        self.takes_large_tiles = work > most
         self.down = max(1, -(-rows // self.block.rows))
         self.across = max(1, -(-columns // self.block.columns))
         self.columns = -(-columns // block.lanes) * block.lanes
@@ -146,6 +152,8 @@ class _Costs:
         uneven = UNEVEN if self.busy > 1 else 0.0
         if units_of_thread == 1 and self.takes_single_tiles:
             uneven /= 2
+        if self.takes_large_tiles:
+            uneven = UNEVEN_OF_TWO
         left = READING * high if self.lying.left else PACKING * high
         right: float = PACKING * wide
         if self.lying.right is DirectReading.AS_PANELS:

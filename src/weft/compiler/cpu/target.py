@@ -33,6 +33,7 @@ class CpuTarget(Target):
         repeated_operations=8,
         fewer=4,
         uncached_size=1 << 20,
+        turn_size=1 << 10,
         short_row=64,
         grown_size=1 << 16,
         assigned_size=1 << 16,

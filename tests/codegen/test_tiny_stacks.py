@@ -1,0 +1,106 @@
+"""Products of stacks of matrices of a few elements, which are computed in vectors of several rows or matrices."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from itertools import product
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.sampling import Cases
+from weft import dtypes
+from weft.compiler.codegen import host
+from weft.compiler.cpu import converted_stacks, matmul, tiny_stacks
+from weft.primitives.routine import Operand, RoutineCall, RoutineStep
+from weft.runtime.precision import REPRODUCIBLE
+
+DTYPES = [mx.float32, mx.float64, mx.int32, mx.int64, mx.uint32, mx.float16, mx.bfloat16]
+NUMBERS = range(1, tiny_stacks.MOST_EXTENT + 1)
+EXTENTS = [(r, c, k) for r, c, k in product(NUMBERS, NUMBERS, NUMBERS) if tiny_stacks.takes((r, c, k))]
+
+pytestmark = pytest.mark.skipif(not EXTENTS, reason="this processor computes them row by row")
+
+
+def numbers(*shape: int, dtype: mx.Dtype) -> mx.array:
+    """Numbers of all magnitudes, with some that are subnormal, infinite or NaN if they are not integers."""
+    rng = np.random.default_rng(sum(shape))
+    if not dtype.is_floating:
+        return mx.array(rng.integers(-(1 << 40), 1 << 40, shape).astype(f"int{8 * dtype.size}"), dtype=dtype)
+    x = mx.array(rng.standard_normal(shape).astype(np.float32)).astype(dtype)
+    small = 6e-8 if dtype is mx.float16 else 1e-39
+    extreme = mx.array([0.0, -0.0, small, -small, 3 * small, float("inf"), float("nan"), 1.0]).astype(dtype)
+    chosen = extreme[mx.array(rng.integers(0, 8, shape))]
+    return mx.contiguous(mx.where(mx.array(rng.random(shape) < 0.05), chosen, x))
+
+
+def bits(x: mx.array) -> np.ndarray:
+    return np.array(mx.contiguous(x).view({2: mx.uint16, 4: mx.uint32, 8: mx.uint64}[x.dtype.size]))
+
+
+def assert_same(found: mx.array, wanted: mx.array) -> None:
+    """The same bits, apart from those of NaN."""
+    both_nan = np.array(mx.isnan(found) & mx.isnan(wanted))
+    assert found.dtype == wanted.dtype
+    assert (both_nan | (bits(found) == bits(wanted))).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases: Cases) -> None:
+    ways = list(product(EXTENTS, [(False, False), (True, False), (False, True), (True, True)], [2, 37, 230]))
+    for (rows, columns, inner), turned, count in cases.some(5, ways):
+        shapes = (rows, inner), (inner, columns)
+        stored = [numbers(count, *(s[::-1] if t else s), dtype=dtype) for s, t in zip(shapes, turned, strict=True)]
+        a, b = [mx.swapaxes(x, 1, 2) if t else x for x, t in zip(stored, turned, strict=True)]
+        wanted = mx.stack([a[n] @ b[n] for n in range(count)])
+        mx.eval(a, b, wanted)
+        assert_same(a @ b, wanted)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
+def test_sums_that_stay_in_float32(dtype: mx.Dtype, cases: Cases) -> None:
+    """Their operands are converted, but not the result. Operands may have different dtypes."""
+    for (rows, columns, inner), other in cases.some(4, list(product(EXTENTS, [mx.float16, mx.bfloat16]))):
+        a, b = numbers(203, rows, inner, dtype=dtype), numbers(203, inner, columns, dtype=other)
+        wide = [x.astype(mx.float32) for x in (a, b)]
+        mx.eval(wide)
+        assert_same(a.astype(mx.float32) @ b.astype(mx.float32), wide[0] @ wide[1])
+
+
+class Guarded:
+    """Memory of some bytes between two pages that must not be accessed."""
+
+    def __init__(self, size: int) -> None:
+        page = mmap.PAGESIZE
+        room = -(-size // page) * page
+        self.memory = mmap.mmap(-1, room + 2 * page)
+        first = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        for guard in (first, first + page + room):
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(page), 0) == 0
+        self.address = first + page + room - size
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
+def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases: Cases) -> None:
+    for (rows, columns, inner), count in cases.some(5, list(product(EXTENTS, [2, 31, 64, 700]))):
+        shapes = [(count, rows, inner), (count, inner, columns), (count, rows, columns)]
+        a, b, c = [Operand(x, dtype, (x[1] * x[2], x[2], 1), slot, 0) for slot, x in enumerate(shapes)]
+        step = matmul.step(RoutineCall({"precision": REPRODUCIBLE}, (a, b), (c,), (0, 0)))
+        assert isinstance(step, RoutineStep)
+        memory = [Guarded(int(np.prod(shape)) * dtype.size) for shape in shapes]
+        table = (ctypes.c_void_p * 3)(*[one.address for one in memory])
+        native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(step.code)
+        native((ctypes.c_int64 * len(step.numbers))(*step.numbers), table, 0, step.units)
+
+
+@pytest.mark.parametrize("level", ["+avx2", "+avx512f"])
+def test_groups_fit_the_memory_for_converted_elements(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "current", lambda: host.Host("", "", level, "", ""))
+    for rows, columns, inner in EXTENTS:
+        tiny = tiny_stacks.Tiny(dtypes.float32, dtypes.float32, (rows, columns, inner), (inner, 1, columns, 1))
+        sizes = tiny.sizes
+        assert tiny.group * max(sizes.values()) <= converted_stacks.GROUP_ELEMENTS
+        ends = tiny_stacks.ends_of(tiny)
+        assert all(ends[x] - tiny.group * sizes[x] <= converted_stacks.ELEMENTS_BEHIND for x in "ab")
