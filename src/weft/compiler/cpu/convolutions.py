@@ -12,7 +12,8 @@ from typing import Any
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.cpu import depthwise, product_elements, product_windows
-from weft.compiler.cpu.matmul import Product, Tiled, are_worth_calls, factors_of, over_axes, step_of
+from weft.compiler.cpu.described_product import Product, Tiled
+from weft.compiler.cpu.matmul import are_worth_calls, factors_of, over_axes, step_of
 from weft.compiler.cpu.product_axes import MOST_FACTORS
 from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.cpu.windows_in_memory import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
-from sys import maxsize
-from typing import NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import (
-    converted_stacks,
     few_complex_rows,
     few_rows,
     product_amx,
@@ -20,27 +16,23 @@ from weft.compiler.cpu import (
     product_complex,
     product_lines,
     product_pairs,
-    rows_at_once,
-    tiny_stacks,
 )
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
 from weft.compiler.cpu.attached import NONE, Lines, section
+from weft.compiler.cpu.described_product import Product, Tiled
+from weft.compiler.cpu.matmul_of_few import CACHED, READING, of_few
+from weft.compiler.cpu.matmul_of_stacks import of_stack
 from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
 from weft.primitives.products import DEPTH, MOST_BATCH_AXES, leading
-from weft.primitives.routine import Attached, Factors, Operand, RoutineCall, RoutineStep
+from weft.primitives.routine import Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
-from weft.runtime.steps import Place
 
 _WORK_PER_GRAIN = 1 << 18
-_WORK_OF_READER = 1 << 20
-_READING = 16
-"""Reading an element from memory takes the time of this many multiplications."""
-
 _FED_BYTES = 1 << 22
 """The least size of an operand that a feeder makes: a smaller one stays in a cache, and is made faster as a whole."""
 
@@ -50,65 +42,8 @@ _WORK_PER_CALL = 1 << 15
 _ROWS_OVER_AXES = 32
 """From this many rows on, a left operand is read over several axes in memory, however many columns there are."""
 
-_CACHED = 1 << 20
-"""A matrix of at most this many bytes is in the second cache."""
-_IN_CACHES = 32 << 20
-"""Matrices of at most this many bytes are in some cache, from which a processor reads columns without prefetches."""
-
-
 _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
 """Sums of products wrap around, so unsigned integers are multiplied as signed ones, with the same bits."""
-
-
-class Product(NamedTuple):
-    """A matrix product to plan: dtypes of the result and of the operands; places of both operands and the result; rows,
-    columns and terms. ``storage`` says of each operand whether it is stored by columns, and how far these, or its rows,
-    are apart. ``batch`` has for each batch axis its extent and three strides. ``attached`` is a kernel, ``whole`` says
-    whether it needs whole rows, ``in_memory`` whether the result is made in memory or in scratch memory of the step.
-    ``axes`` are the axes in memory that rows, terms of the left operand, terms of the right one and columns go over, if
-    any of these goes over several. ``feeder`` is a kernel that makes the left operand. If ``is_fast``, the processor's
-    own roundings may be used.
-    """
-
-    dtype: Dtype
-    sources: Sources
-    places: Sequence[Place]
-    extents: tuple[int, int, int]
-    storage: Sequence[tuple[int, int]]
-    batch: Sequence[tuple[int, int, int, int]]
-    attached: Attached | None
-    whole: bool
-    in_memory: bool
-    axes: tuple[product_axes.AxisFactors, ...] | None = None
-    feeder: Attached | None = None
-    is_fast: bool = False
-
-    @property
-    def matrices(self) -> int:
-        """How many products there are."""
-        return prod([extent for extent, *_ in self.batch])
-
-    @property
-    def strides(self) -> list[int]:
-        """Strides of the left operand from row to row and from term to term, and of the right one from term to term and
-        from column to column."""
-        return [n for by_columns, far in self.storage for n in ((1, far) if by_columns else (far, 1))]
-
-    def transposed(self) -> Product:
-        """The transposed product, with its operands exchanged."""
-        (a, b, c), (rows, columns, inner), (left, right) = self.places, self.extents, self.storage
-        return self._replace(
-            sources=self.sources._replace(left=self.sources.right, right=self.sources.left),
-            places=[b, a, c],
-            extents=(columns, rows, inner),
-            storage=[(1 - right[0], right[1]), (1 - left[0], left[1])],
-            batch=[(extent, right, left, out) for extent, left, right, out in self.batch],
-        )
-
-
-Tiled = tuple[Callable[[], int], list[int], tuple[int, int]]
-"""A function that returns the address of a step's code, which it may have to compile first; the step's numbers; and the
-rows and columns of its tiles."""
 
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
@@ -160,7 +95,7 @@ def _feeds(call: RoutineCall, position: int) -> bool:
     if a.factors is not None or b.factors is not None or a.shape[0] * a.shape[1] * a.dtype.size < _FED_BYTES:
         return False
     product = _product_of(call, whole=False, in_memory=True)
-    if _of_few(product) is not None:
+    if of_few(product) is not None:
         return False
     block = _block_of(product)
     reading = tiles.reading_right(block, b.dtype, product.extents, product.strides)
@@ -182,7 +117,7 @@ def step(call: RoutineCall) -> RoutineStep:
     in_memory = attached is None or attached.in_memory
     product = _product_of(call, attached is not None and attached.whole, in_memory)
     in_tiles = _uses_tile_registers(call)
-    tiled = _of_tile_registers(product) if in_tiles else _of_stack(product) or _tiled(product)
+    tiled = _of_tile_registers(product) if in_tiles else of_stack(product) or _tiled(product)
     assert tiled is not None
     return step_of(product, tiled, _way(product, in_tiles))
 
@@ -201,7 +136,7 @@ def _grain(tile: tuple[int, int], extents: tuple[int, int, int]) -> int:
     """How many tiles a thread takes at once."""
     rows, columns, inner = extents
     high, wide = min(tile[0], rows), min(tile[1], columns)
-    tile_work = max(high * wide, _READING * max(high, wide)) * max(inner, 1)
+    tile_work = max(high * wide, READING * max(high, wide)) * max(inner, 1)
     return max(1, _WORK_PER_GRAIN // tile_work)
 
 
@@ -209,7 +144,7 @@ def _way(product: Product, in_tiles: bool) -> str:
     """What inspection says about how a product is computed."""
     if in_tiles:
         return "AMX"
-    if product_pairs.takes(product.dtype, product.sources, product.extents) and _of_few(product) is None:
+    if product_pairs.takes(product.dtype, product.sources, product.extents) and of_few(product) is None:
         return "AVX512-BF16"
     return "over several axes" if product.axes is not None else ""
 
@@ -274,181 +209,7 @@ def _tiled(product: Product) -> Tiled | None:
         return _of_complex(product)
     if product.feeder is not None:
         return _of_blocks(product)
-    return _of_few(product) or _of_blocks(product)
-
-
-def _of_few(product: Product) -> Tiled | None:
-    """A product of few rows or columns; None if it has too many."""
-    rows, columns, _ = product.extents
-    if rows <= columns:
-        return _of_few_rows(product, False)
-    found = _of_few_rows(product.transposed(), True)
-    if found is None:
-        return None
-    address, numbers, (wide, high) = found
-    return address, numbers, (high, wide)
-
-
-def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
-    """A product of few rows, with the result stored ``transposed``; None if there are too many rows."""
-    dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
-    strip = _strip_of(product, transposed)
-    if strip is None:
-        return None
-    if strip.across or strip.columns >= columns or (_is_cached(product) and rows > rows_at_once.FEWEST_ROWS):
-        strides, behind = _stored(product, transposed, strip.columns)
-        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
-        return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
-    at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
-    busy = min(thread_count(), product.matrices * inner * columns * _READING // _WORK_OF_READER)
-    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, busy)
-    strides, behind = _stored(product, transposed, width)
-    numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
-    return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
-
-
-def _is_cached(product: Product) -> bool:
-    """Whether the right operand is in the second cache."""
-    _, columns, inner = product.extents
-    return inner * columns * product.sources.right.size <= _CACHED
-
-
-def _strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
-    """The strip for a product of few rows; None if there are too many rows."""
-    dtype, sources, _, (rows, columns, inner) = product[:4]
-    across, apart = product.strides[3] != 1, transposed and rows > 1
-    most = few_rows.MOST_ROWS_ACROSS if across and (_is_cached(product) or apart) else few_rows.MOST_ROWS
-    if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
-        most = few_rows.MOST_ROWS_OF_LITTLE
-    if product_pairs.takes(dtype, sources, product.extents) and not apart:
-        most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
-    if rows > most:
-        return None
-    # Elements that are converted first are neighbours then: the rows of a term if they were, without gaps, else
-    # the terms of a row.
-    converted = sources.left is not dtype
-    beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
-    side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
-    halves = inner if sources.right in HALVES else maxsize
-    far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
-    return few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
-
-
-def _of_stack(product: Product) -> Tiled | None:
-    """A product of a stack of small matrices; None for others, or if they are multiplied faster without regard to the
-    stack."""
-    return _of_tiny_stack(product) or _of_converted_stack(product)
-
-
-def _of_tiny_stack(product: Product) -> Tiled | None:
-    """A product of matrices so small that vectors have elements of several rows, if they follow each other in memory.
-    In half precision they are converted in groups."""
-    if not tiny_stacks.takes(product.extents) or not _follow_each_other(product):
-        return None
-    dtype, sources, places, (rows, columns, inner) = product[:4]
-    a_row, a_inner, b_inner, b_column = [int(stride) for stride in product.strides]
-    extents, strides = (int(rows), int(columns), int(inner)), (a_row, a_inner, b_inner, b_column)
-    if sources.left is sources.right and tiny_stacks.reads(sources.left, extents):
-        tiny = tiny_stacks.Tiny(sources.left, sources.result(dtype), extents, strides)
-        return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(places), extents[:2]
-    if sources.left not in HALVES or sources.right not in HALVES:
-        return None
-    tiny = tiny_stacks.Tiny(dtype, dtype, extents, strides)
-    sizes = rows * inner, inner * columns, rows * columns
-    group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
-    of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group if sources.rounded else 0)
-    numbers = converted_stacks.step_numbers(places, sizes, group, 1, of_matrices)
-    return partial(converted_stacks.address_of_tiny, tiny, sources), numbers, extents[:2]
-
-
-def _follow_each_other(product: Product) -> bool:
-    """Whether matrices are a stack without gaps, with no kernel attached."""
-    if product.axes is not None or product.attached is not None or product.feeder is not None:
-        return False
-    (rows, columns, inner), (left, right) = product.extents, product.storage
-    sizes = rows * inner, inner * columns, rows * columns
-    if len(product.batch) != 1 or product.batch[0][1:] != sizes:
-        return False
-    return left[1] == (rows if left[0] else inner) and right[1] == (inner if right[0] else columns)
-
-
-def _of_converted_stack(product: Product) -> Tiled | None:
-    """A product whose operands and result are converted, or its right operand transposed, in groups of matrices; None
-    if that is not possible or takes longer."""
-    alone = product.attached is None and product.feeder is None
-    if len(product.batch) != 1 or product.axes is not None or product.dtype.is_complex or not alone:
-        return None
-    turned = _is_turned(product)
-    few = product.transposed() if turned else product
-    (rows, columns, inner), transposes = few.extents, _is_transposed_first(few, turned)
-    if few.sources.right is few.dtype and not transposes:
-        return None
-    plain = few._replace(sources=Sources(few.dtype, few.dtype), places=converted_stacks.PLACES)
-    if transposes:
-        plain = plain._replace(storage=[few.storage[0], (0, columns)])
-    strip = _strip_of(plain, turned)
-    if strip is None or not (transposes or converted_stacks.is_worth_it(strip, few.sources, rows, columns)):
-        return None
-    if not _may_be_converted(few):
-        return None
-    ((extent, *apart),) = few.batch
-    room = 0
-    if transposes:
-        pitch = converted_stacks.pitch_of(strip, columns)
-        room = inner * pitch
-        batch = [(extent, apart[0], room, apart[2])]
-        plain = plain._replace(storage=[few.storage[0], (0, pitch)], batch=batch)
-    group = converted_stacks.group_of((rows * inner, inner * columns, rows * columns), room)
-    if group == 0:
-        return None
-    strides, behind = _stored(plain, turned, strip.columns)
-    of_matrices = few_rows.step_numbers(plain.places, plain.extents, strides, strip, plain.batch, behind)
-    numbers = converted_stacks.step_numbers(few.places, apart, group, -(-columns // strip.columns), of_matrices)
-    address = partial(converted_stacks.address, strip, few.sources, transposes)
-    return address, numbers, product.extents[:2]
-
-
-def _is_turned(product: Product) -> bool:
-    """Whether matrices of a stack are computed as transposed ones, if they are multiplied in groups: if they have more
-    rows than columns, unless the right operand is transposed first and the left one would be, or there are many columns
-    to store."""
-    (rows, columns, _), turned = product.extents, product.transposed()
-    if rows <= columns or not _is_transposed_first(product, False):
-        return rows > columns
-    return turned.strides[3] == 1 and columns <= few_rows.MOST_ROWS_ACROSS
-
-
-def _is_transposed_first(product: Product, turned: bool) -> bool:
-    """Whether the right operand is transposed first, if matrices of a stack are multiplied in groups: unless whole
-    squares of it are transposed in registers, once for all rows."""
-    rows, columns, inner = product.extents
-    if product.strides[3] == 1 or min(columns, inner) < converted_stacks.LANES_OF_SQUARE:
-        return False
-    strip = _strip_of(product, turned)
-    return strip is None or rows > strip.rows or inner % few_rows.terms_of(strip, product.sources.right) != 0
-
-
-def _may_be_converted(product: Product) -> bool:
-    """Whether matrices of a stack can be converted or transposed in groups: if those that are follow each other in
-    memory. Half precision is converted; other operands have the dtype of the sums."""
-    (rows, columns, inner), (left, right), sources = product.extents, product.storage, product.sources
-    if product_pairs.takes(product.dtype, sources, product.extents):
-        return False
-    ((_, *apart),) = product.batch
-    beside = apart[1] == inner * columns and right[1] == (inner if right[0] else columns)
-    if sources == Sources(product.dtype, product.dtype):
-        return beside
-    all_beside = beside and apart[0] == rows * inner and left[1] == (rows if left[0] else inner)
-    return sources.left in HALVES and sources.right in HALVES and all_beside and apart[2] == rows * columns
-
-
-def _stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
-    """All strides of a product of few rows in strips, and the section of an attached kernel."""
-    rows, columns, _ = product.extents
-    pitch = rows if transposed else columns if product.in_memory else width
-    result = (1, pitch) if transposed else (pitch, 1)
-    turned = transposed and rows > 1
-    return [*product.strides, *result], section(product.attached, Lines(columns if turned else rows, turned, pitch))
+    return of_few(product) or _of_blocks(product)
 
 
 def _of_blocks(product: Product) -> Tiled | None:
@@ -480,7 +241,7 @@ def _of_complex(product: Product) -> Tiled | None:
     if columns == 1 and rows > 1:
         address, numbers, (_, wide) = _of_few_complex_rows(product.transposed(), of_column=True)
         return address, numbers, (wide // 2, 1)
-    cached = product.extents[2] * columns * product.dtype.size <= _CACHED
+    cached = product.extents[2] * columns * product.dtype.size <= CACHED
     few = few_rows.MOST_ROWS_ACROSS if product.strides[3] != 1 and cached else few_rows.MOST_ROWS
     tiled = _of_few_complex_rows(product) if rows <= min(few, columns) else _blocks_of(*_of_parts(product))
     if tiled is None:

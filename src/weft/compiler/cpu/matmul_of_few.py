@@ -1,0 +1,87 @@
+"""How matrix products of few rows or columns are computed."""
+
+from __future__ import annotations
+
+from functools import partial
+from sys import maxsize
+
+from weft.compiler.codegen.lanes import HALVES
+from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
+from weft.compiler.cpu.attached import Lines, section
+from weft.compiler.cpu.described_product import Product, Tiled
+from weft.runtime.executor import thread_count
+
+_WORK_OF_READER = 1 << 20
+READING = 16
+"""Reading an element from memory takes the time of this many multiplications."""
+
+CACHED = 1 << 20
+"""A matrix of at most this many bytes is in the second cache."""
+_IN_CACHES = 32 << 20
+"""Matrices of at most this many bytes are in some cache, from which a processor reads columns without prefetches."""
+
+
+def of_few(product: Product) -> Tiled | None:
+    """A product of few rows or columns; None if it has too many."""
+    rows, columns, _ = product.extents
+    if rows <= columns:
+        return _of_few_rows(product, False)
+    found = _of_few_rows(product.transposed(), True)
+    if found is None:
+        return None
+    address, numbers, (wide, high) = found
+    return address, numbers, (high, wide)
+
+
+def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
+    """A product of few rows, with the result stored ``transposed``; None if there are too many rows."""
+    dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
+    strip = strip_of(product, transposed)
+    if strip is None:
+        return None
+    if strip.across or strip.columns >= columns or (_is_cached(product) and rows > rows_at_once.FEWEST_ROWS):
+        strides, behind = stored(product, transposed, strip.columns)
+        numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
+        return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
+    at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
+    busy = min(thread_count(), product.matrices * inner * columns * READING // _WORK_OF_READER)
+    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, busy)
+    strides, behind = stored(product, transposed, width)
+    numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
+    return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
+
+
+def _is_cached(product: Product) -> bool:
+    """Whether the right operand is in the second cache."""
+    _, columns, inner = product.extents
+    return inner * columns * product.sources.right.size <= CACHED
+
+
+def strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
+    """The strip for a product of few rows; None if there are too many rows."""
+    dtype, sources, _, (rows, columns, inner) = product[:4]
+    across, apart = product.strides[3] != 1, transposed and rows > 1
+    most = few_rows.MOST_ROWS_ACROSS if across and (_is_cached(product) or apart) else few_rows.MOST_ROWS
+    if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
+        most = few_rows.MOST_ROWS_OF_LITTLE
+    if product_pairs.takes(dtype, sources, product.extents) and not apart:
+        most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
+    if rows > most:
+        return None
+    # Elements that are converted first are neighbours then: the rows of a term if they were, without gaps, else
+    # the terms of a row.
+    converted = sources.left is not dtype
+    beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
+    side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
+    halves = inner if sources.right in HALVES else maxsize
+    far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
+    return few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+
+
+def stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
+    """All strides of a product of few rows in strips, and the section of an attached kernel."""
+    rows, columns, _ = product.extents
+    pitch = rows if transposed else columns if product.in_memory else width
+    result = (1, pitch) if transposed else (pitch, 1)
+    turned = transposed and rows > 1
+    return [*product.strides, *result], section(product.attached, Lines(columns if turned else rows, turned, pitch))
