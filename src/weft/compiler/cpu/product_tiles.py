@@ -39,6 +39,9 @@ part is added. In so short a time they are seldom disturbed, and with two tiles 
 over one, since by then all are begun. With less work it matters that a thread may begin late. Of many threads some are
 disturbed: with 16, matrices of 1024 took a fifth more time in single tiles."""
 MOST_CUTS = 24
+"""A side of the result is cut into at most this many parts."""
+UNITS_PER_THREAD = 4
+"""But a tall one is cut into more, if each thread would have fewer tiles of the least width than this."""
 
 WAITING_BYTES = 64 << 10
 """The most bytes of a result that stay in the second cache while more terms are packed. With more, memory of the left
@@ -157,11 +160,18 @@ class _Costs:
     def elements(self, tile: tuple[int, int]) -> int:
         return tile[0] * self.block.rows * tile[1] * self.block.columns
 
+    def heights(self) -> list[int]:
+        """The heights that tiles may have, in blocks."""
+        narrowest = max(1, self.matrices * self.across)
+        return _parts(self.down, self.down, max(MOST_CUTS, -(-UNITS_PER_THREAD * self.busy // narrowest)))
+
+    def widths(self) -> list[int]:
+        """The widths that tiles may have, in blocks."""
+        return _parts(self.across, self.widest, MOST_CUTS)
+
     def best(self) -> tuple[int, int]:
         """The tile that takes the least time."""
-        return min(
-            ((h, w) for h in _parts(self.down, self.down) for w in _parts(self.across, self.widest)), key=self.time
-        )
+        return min(((h, w) for h in self.heights() for w in self.widths()), key=self.time)
 
 
 @as_a_whole
@@ -187,10 +197,10 @@ def row_tile_of(
     costs = _Costs(block, extents, matrices, threads, lying)
     passing = 2 * PASSING * matrices * rows * columns / costs.busy / max(inner, 1)
     found = []
-    for wide in _parts(costs.across, costs.widest):
+    for wide in costs.widths():
         span = -(-costs.across // wide)
         limit = ROWS_BYTES // block.dtype.size if span > 1 else maxsize
-        heights = [high for high in _parts(costs.down, costs.down) if span * costs.elements((high, wide)) <= limit]
+        heights = [high for high in costs.heights() if span * costs.elements((high, wide)) <= limit]
         found += [(costs.time((high, wide), span), high, wide, span) for high in heights]
     if not found:
         return None
@@ -200,10 +210,10 @@ def row_tile_of(
     return high * block.rows, wide * block.columns, span
 
 
-def _parts(whole: int, most: int) -> list[int]:
-    """Sizes of equal parts of a whole, each at most ``most``; the largest size first, and at most `MOST_CUTS` sizes."""
+def _parts(whole: int, most: int, sizes: int) -> list[int]:
+    """Sizes of equal parts of a whole, each at most ``most``; the largest size first, and at most so many ``sizes``."""
     fewest = -(-whole // most)
-    return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + MOST_CUTS)}, reverse=True)
+    return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + sizes)}, reverse=True)
 
 
 def terms_of(block: Block, extents: tuple[int, int, int], tile: tuple[int, int]) -> int:
