@@ -181,6 +181,17 @@ def test_tiles_cover_the_result(extents: tuple[int, int, int]) -> None:
         assert 0 < columns * terms * block.dtype.size <= product_tiles.TILE_BYTES
 
 
+@pytest.mark.parametrize("threads", [16, 64])
+def test_results_of_few_columns_are_cut_into_tiles_for_many_threads(threads: int) -> None:
+    """Threads end at different times, so each has several tiles."""
+    block = product_tiles.block_of(dtypes.float32)
+    extents = 100_000, block.columns, 1000
+    rows, _ = product_tiles.tile_of(
+        block, extents, 1, threads, product_tiles.Lying(True, product_tiles.DirectReading.AS_PANELS)
+    )
+    assert extents[0] // rows >= 2 * threads
+
+
 @pytest.mark.parametrize("extents", [(10_000, 64, 600), (10_000, 64, 1 << 20), (4000, 3000, 3000), (100, 64, 600)])
 def test_terms_that_are_packed_at_once_fit_their_room(extents: tuple[int, int, int]) -> None:
     """Several blocks of terms are packed at once only for results of many rows and few columns, and if they fit a

@@ -10,6 +10,7 @@ from tests.compiler.chain_steps import (
     IN_ANY_ORDER,
     PART,
     PRODUCT,
+    STACK,
     TURN,
     WITH_SCRATCH,
     Stacks,
@@ -21,7 +22,7 @@ from tests.compiler.chain_steps import (
     value,
 )
 from weft import dtypes
-from weft.compiler.chains import MOST_ENTRIES, ScheduledGroup
+from weft.compiler.chains import MOST_ENTRIES, PASSING_PART, ScheduledGroup
 from weft.compiler.groups import FusedGroup, Layout
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
 from weft.graph.node import Node
@@ -139,6 +140,15 @@ def test_how_much_a_turn_has_inside(size: int) -> None:
     target = Stacks()
     target.limits = replace(target.limits, turn_size=size)
     assert steps.chains(target, fixed=[result]) == ([(0, 1, [product])] if size == PART else [])
+
+
+@pytest.mark.parametrize(("part", "there"), [(PASSING_PART - 2, True), (PASSING_PART - 1, False)])
+def test_temporaries_that_are_a_small_part_of_what_is_read(part: int, there: bool) -> None:
+    """They are passed on in hardly any time, so threads rather share the units of each step."""
+    steps = Steps()
+    large = value((STACK[0], part * STACK[1], STACK[2]))
+    result = steps.call(steps.call(large))
+    assert bool(steps.chains(fixed=[result])) == there
 
 
 @pytest.mark.parametrize(("units", "there"), [(4, True), (5, False)])

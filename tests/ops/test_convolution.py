@@ -370,6 +370,23 @@ def test_depthwise_convolutions_keep_infinities_to_themselves() -> None:
     assert np.isfinite(found[..., 5:]).all()
 
 
+def test_weights_in_phases_are_copied_once(rng: np.random.Generator) -> None:
+    """Each phase of a transposed convolution has the weights that it uses in memory, as rows of a matrix."""
+    x, w = (mx.array(rng.normal(size=shape).astype(np.float32)) for shape in ((2, 9, 9, 16), (20, 4, 4, 16)))
+    explained = mx.compile(lambda x, w: mx.conv_transpose2d(x, w, stride=2, padding=1)).explain(x, w)
+    assert [step.kind for step in explained.steps if step.kind == "kernel"] == ["kernel"] * 4
+
+
+def test_cotangents_of_weights_in_phases_are_written_once(rng: np.random.Generator) -> None:
+    """Each phase writes its own weights. There are zeros before only if some weights are in no phase."""
+    x = mx.array(rng.normal(size=(2, 9, 9, 16)).astype(np.float32))
+    for size, stride in ((4, 2), (3, 2), (2, 3)):
+        w = mx.array(rng.normal(size=(20, size, size, 16)).astype(np.float32))
+        of_weights = mx.grad(lambda w, n=stride: mx.sum(mx.square(mx.conv_transpose2d(x, w, stride=n))))
+        names = [name for step in mx.compile(of_weights).explain(w).steps for name in step.operations]
+        assert "slice_update" not in names
+
+
 @pytest.mark.parametrize("window", [(13, 1), (1, 13), (5, 5)])
 def test_lanes_go_along_windows_of_one_channel(window: tuple[int, int]) -> None:
     """Such a filter of an image is a fused kernel. Of two channels, of which the other one is zero, it has the bits of

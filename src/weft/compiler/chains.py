@@ -27,6 +27,9 @@ from weft.runtime.steps import Place, Placement
 
 MOST_ENTRIES = 200
 """The most addresses and constants that the steps of a chain may use together."""
+PASSING_PART = 16
+"""If temporaries are a smaller part of what is accessed, storing and reading them takes hardly any time. Then no chain
+is made, because threads can share smaller units of work than turns."""
 
 
 class ScheduledGroup(NamedTuple):
@@ -235,6 +238,9 @@ class ChainFinder:
         inside = self._inside(first, last, turns)
         used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._turn_accesses(n, turns).nodes)]
         if not used or used[0] == used[-1] or not self._are_worth_it(inside):
+            return None
+        accessed = _union([self._turn_accesses(n, turns).nodes for n in range(used[0], used[-1] + 1)])
+        if PASSING_PART * _bytes_of(inside) < _bytes_of(accessed):
             return None
         offsets, scratch = self._arranged(turns, inside)
         if units * scratch > _bytes_of(inside) or _bytes_of(inside) < turns * self.target.limits.turn_size:

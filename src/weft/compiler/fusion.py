@@ -22,7 +22,7 @@ from weft.compiler.dependencies import Users
 from weft.compiler.formulas import have_in_common, operations_from_less
 from weft.compiler.grouping import Grouping
 from weft.compiler.groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
-from weft.compiler.index import behind_in, keeps_places, walked_axes, whole_axes
+from weft.compiler.index import behind_in, index_in, keeps_places, refined, walked_axes, whole_axes
 from weft.compiler.layouts import copy_of, passes
 from weft.compiler.target import FusionLimits
 from weft.graph.node import Node, Shape
@@ -92,6 +92,8 @@ class Fusion(Grouping):
         Where that is as good or better, the view itself is stored."""
         index_passes = passes(node)
         if (in_memory and self.layout(node) is None) or not (index_passes or self._layouts.is_viewable(node)):
+            if not in_memory and self._pass_to_copy(node, uses):
+                return
             self._store_in_new_group(self._layouts.copied(node), [(user, None) for user, _ in uses])
         elif in_memory and (self._layouts.computes_nothing(node) or (index_passes and self._is_transposed(node))):
             self._store_in_new_group(node, uses)
@@ -114,10 +116,27 @@ class Fusion(Grouping):
         step = behind_in(user.extents, view, terms)
         if step is not None or not self._is_computed(view) or [other for other, _ in uses].count(user) > 1:
             return step
-        if not keeps_places(view) or not uniting.goes_over(user, terms, view.shape):
-            return None
         at = self._split(user, view.inputs[0].shape)
         return None if at is None else (view.inputs[0], at)
+
+    def _pass_to_copy(self, view: Node, uses: list[Use]) -> bool:
+        """Let the only user of a view read the input of the view, if it does nothing but copy the view: else, another
+        group would copy the input before. Returns whether it does."""
+        (user, terms), *others = uses
+        if others or terms is None or view in self._wanted or not isinstance(user, FusedGroup):
+            return False
+        if [root.node.primitive for root in user.roots] != [p.copy]:
+            return False
+        source = view.inputs[0]
+        shape = refined(view.shape, source.shape)
+        if shape is None or not keeps_places(view) or not uniting.goes_over(user, terms, view.shape):
+            return False
+        if self._split(user, shape) is None:
+            return False
+        at = index_in(user.extents, source.shape)
+        assert at is not None, "loops that are not as fine as they should be"
+        self._use(source, user, at)
+        return True
 
     def _is_computed(self, node: Node) -> bool:
         """Whether a view shows a node that its user may compute. The nodes that views show are cached."""

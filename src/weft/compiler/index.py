@@ -77,6 +77,23 @@ def index_in(loops: Mapping[int, int], shape: Sequence[int]) -> Terms | None:
     return None if following else tuple(terms)
 
 
+def refined(one: Shape, other: Shape) -> Shape | None:
+    """The coarsest shape of which neighbouring extents make those of two shapes with as many elements; None if there is
+    none."""
+    found: list[int] = []
+    left, right = ([extent for extent in shape if extent != 1] for shape in (one, other))
+    while left and right:
+        part = min(left[0], right[0])
+        for rest in (left, right):
+            if part == 0 or rest[0] % part:
+                return None
+            rest[0] //= part
+            if rest[0] == 1:
+                del rest[0]
+        found.append(part)
+    return tuple(found)
+
+
 def behind_in(loops: Mapping[int, int], view: Node, terms: Terms) -> tuple[Node, Terms] | None:
     """The input of a view, and the index in it that corresponds to an index of the view; None if an index cannot pass
     the view. If the index goes over all elements of the view, it is enough that these are in the order of the

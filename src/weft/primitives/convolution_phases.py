@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product as combinations
-from math import gcd
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 import weft.primitives as p
@@ -20,7 +20,7 @@ __all__ = ["interleaved"]
 
 
 class Interleaved(Update):
-    """Parts of an array, each in a strided region. Every element is in exactly one of the parts."""
+    """Parts of an array, each in a strided region of its own. Every element is in exactly one of the parts."""
 
     name = "interleaved"
     parameters = ("shape", "starts", "steps")
@@ -34,7 +34,8 @@ class Interleaved(Update):
 
     def writes(self, node: Node) -> list[Write]:
         _, starts, steps = node.params
-        return [RegionWrite(position, start, steps) for position, start in enumerate(starts)]
+        regions = zip(starts, steps, strict=True)
+        return [RegionWrite(position, *region) for position, region in enumerate(regions)]
 
 
 interleaved = Interleaved()
@@ -111,7 +112,8 @@ def in_phases(
         parts.append(part)
         starts.append((0, *[phase.start for phase in phases], 0))
     steps = (1, *[phase.apart for phase in phases], 1)
-    return interleaved(*parts, shape=(count, *counts, outputs), starts=tuple(starts), steps=steps)
+    every = (steps,) * len(parts)
+    return interleaved(*parts, shape=(count, *counts, outputs), starts=tuple(starts), steps=every)
 
 
 def weights_in_phases(
@@ -122,7 +124,7 @@ def weights_in_phases(
     count, *counts, outputs = ct.node.shape
     channels = x.node.shape[-1] // geometry.groups
     shape = (outputs, *sizes, channels)
-    found = zeros(shape, ct.node.dtype)
+    parts: list[tuple[Array, Shape, Shape]] = []
     for phases, without_zeros in _undilated(geometry, x.node.shape[1:-1], tuple(counts), sizes):
         taps, results = (tuple([getattr(x, name) for x in phases]) for name in ("taps", "results"))
         if all(taps) and all(results):
@@ -130,7 +132,13 @@ def weights_in_phases(
             some = p.slice_(ct, starts=starts, sizes=(count, *results, outputs), steps=steps)
             part = weights(some, x, without_zeros, taps)
             starts, steps = (0, *[phase.first for phase in phases], 0), (1, *[phase.step for phase in phases], 1)
-            found = p.slice_update(found, part, starts=starts, steps=steps)
+            parts.append((part, starts, steps))
+    if parts and sum([part.node.size for part, *_ in parts]) == prod(shape):
+        results, starts_of, steps_of = zip(*parts, strict=True)
+        return interleaved(*results, shape=shape, starts=starts_of, steps=steps_of)
+    found = zeros(shape, ct.node.dtype)
+    for part, starts, steps in parts:
+        found = p.slice_update(found, part, starts=starts, steps=steps)
     return found
 
 

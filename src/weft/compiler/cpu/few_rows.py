@@ -302,10 +302,11 @@ class FewRowsKernel:
         terms = self._terms_of_square()
         rest = e.assign(f"and i64 %inner, {terms - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
+        later = self._distance_of_later() if self.strip.far else ""
         with e.loop("0", whole, terms) as term:
             if self.strip.far:
                 for pointer in pointers:
-                    prefetch(e, further(e, "i8", self._further(pointer, term), str(LINES_AHEAD * CACHE_LINE)))
+                    prefetch(e, further(e, "i8", self._further(pointer, term), later))
             for vector in range(self.vectors):
                 if vector > 0:
                     keep_order(e)
@@ -313,6 +314,13 @@ class FewRowsKernel:
                     self._add(starts, e.assign(f"add i64 {term}, {step * parts}"), {vector: value.name})
         with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
             self._sum_rest(starts, pointers, whole)
+
+    def _distance_of_later(self) -> str:
+        """How many bytes ahead columns are prefetched: terms of the same columns or, if these end soon, of the columns
+        of the next strip."""
+        strip = self.e.assign(f"mul i64 %b_step, {self.vectors * self.strip.lanes * self.source.size}")
+        ends = self.e.assign(f"icmp slt i64 %inner, {DEPTH}")
+        return self.e.assign(f"select i1 {ends}, i64 {strip}, i64 {LINES_AHEAD * CACHE_LINE}")
 
     def _terms_of_square(self) -> int:
         return terms_of_square(self.L, self.source, self.strip.in_pairs)

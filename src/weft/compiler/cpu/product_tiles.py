@@ -42,6 +42,9 @@ UNEVEN_OF_TWO = 0.25
 """The part of a tile that is added if each of two threads has more work than that: with smaller tiles, the right
 operand would be packed so often that it takes a twentieth of the time."""
 MOST_CUTS = 24
+"""A side of the result is cut into at most this many parts."""
+UNITS_PER_THREAD = 4
+"""But a tall one is cut into more, if each thread would have fewer tiles of the least width than this."""
 
 WAITING_BYTES = 64 << 10
 """The most bytes of a result that stay in the second cache while more terms are packed. With more, memory of the left
@@ -165,11 +168,18 @@ class _Costs:
     def elements(self, tile: tuple[int, int]) -> int:
         return tile[0] * self.block.rows * tile[1] * self.block.columns
 
+    def heights(self) -> list[int]:
+        """The heights that tiles may have, in blocks."""
+        narrowest = max(1, self.matrices * self.across)
+        return _parts(self.down, self.down, max(MOST_CUTS, -(-UNITS_PER_THREAD * self.busy // narrowest)))
+
+    def widths(self) -> list[int]:
+        """The widths that tiles may have, in blocks."""
+        return _parts(self.across, self.widest, MOST_CUTS)
+
     def best(self) -> tuple[int, int]:
         """The tile that takes the least time."""
-        return min(
-            ((h, w) for h in _parts(self.down, self.down) for w in _parts(self.across, self.widest)), key=self.time
-        )
+        return min(((h, w) for h in self.heights() for w in self.widths()), key=self.time)
 
 
 @as_a_whole
@@ -195,10 +205,10 @@ def row_tile_of(
     costs = _Costs(block, extents, matrices, threads, lying)
     passing = 2 * PASSING * matrices * rows * columns / costs.busy / max(inner, 1)
     found = []
-    for wide in _parts(costs.across, costs.widest):
+    for wide in costs.widths():
         span = -(-costs.across // wide)
         limit = ROWS_BYTES // block.dtype.size if span > 1 else maxsize
-        heights = [high for high in _parts(costs.down, costs.down) if span * costs.elements((high, wide)) <= limit]
+        heights = [high for high in costs.heights() if span * costs.elements((high, wide)) <= limit]
         found += [(costs.time((high, wide), span), high, wide, span) for high in heights]
     if not found:
         return None
@@ -208,10 +218,10 @@ def row_tile_of(
     return high * block.rows, wide * block.columns, span
 
 
-def _parts(whole: int, most: int) -> list[int]:
-    """Sizes of equal parts of a whole, each at most ``most``; the largest size first, and at most `MOST_CUTS` sizes."""
+def _parts(whole: int, most: int, sizes: int) -> list[int]:
+    """Sizes of equal parts of a whole, each at most ``most``; the largest size first, and at most so many ``sizes``."""
     fewest = -(-whole // most)
-    return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + MOST_CUTS)}, reverse=True)
+    return sorted({-(-whole // pieces) for pieces in range(fewest, fewest + sizes)}, reverse=True)
 
 
 def terms_of(block: Block, extents: tuple[int, int, int], tile: tuple[int, int]) -> int:
