@@ -406,3 +406,10 @@ def test_without_the_library(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
     mx.set_default_device(mx.gpu)
     x, w = drawn(1, 3, 3, 2), drawn(2, 2, 2, 2)
     assert np.allclose(wide(mx.conv2d(x, w)), wide(mx.conv2d(x, w, stream=mx.cpu)), atol=1e-5)
+
+
+def test_an_array_that_is_reshaped_before_it_is_copied(library: FakeCudnn) -> None:
+    """What a call needs copied is a view of a view: the copy reads what both show."""
+    x = mx.array([1.0, 2.0, 4.0]).reshape(1, 3, 1)
+    found = mx.conv_general(x, mx.ones((1, 2, 1)), padding=([1], [0]), input_dilation=2)
+    assert wide(found).flatten().tolist() == [1, 1, 2, 2, 4]

@@ -116,6 +116,8 @@ class Fusion(Grouping):
         step = behind_in(user.extents, view, terms)
         if step is not None or not self._is_computed(view) or [other for other, _ in uses].count(user) > 1:
             return step
+        if not keeps_places(view) or not uniting.goes_over(user, terms, view.shape):
+            return None
         at = self._split(user, view.inputs[0].shape)
         return None if at is None else (view.inputs[0], at)
 
@@ -125,7 +127,7 @@ class Fusion(Grouping):
         (user, terms), *others = uses
         if others or terms is None or view in self._wanted or not isinstance(user, FusedGroup):
             return False
-        if [root.node.primitive for root in user.roots] != [p.copy]:
+        if not _only_copies(user, view):
             return False
         source = view.inputs[0]
         shape = refined(view.shape, source.shape)
@@ -455,6 +457,17 @@ class Fusion(Grouping):
         group.scattering = True
         for index in indices:
             self._use(index, group, at)
+
+
+def _only_copies(group: FusedGroup, view: Node) -> bool:
+    """Whether all that a group computes is a copy of what a view, or a view of it, shows."""
+    root, *others = group.roots
+    if others or not p.is_copy(root.node):
+        return False
+    (shown,) = root.node.inputs
+    while shown is not view and p.is_view(shown):
+        (shown,) = shown.inputs
+    return shown is view
 
 
 def _are_apart(uses: Sequence[Use], lookup: Lookup) -> bool:

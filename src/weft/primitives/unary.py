@@ -33,6 +33,7 @@ __all__ = [
     "expm1",
     "floor",
     "imag",
+    "is_copy",
     "log",
     "log1p",
     "log2",
@@ -98,6 +99,11 @@ stored: Elementwise = Elementwise("stored", lambda L, x: x, (1,), exact=True, ch
 def copy_of(node: Node) -> Node:
     """A copy of a node's elements, in row-major order if it is in memory."""
     return Node(copy, (node,), (), node.shape, node.dtype, node.stream)
+
+
+def is_copy(node: Node) -> bool:
+    """Whether a node is what `copy_of` makes."""
+    return node.primitive is copy
 
 
 absolute: Elementwise = Elementwise(
