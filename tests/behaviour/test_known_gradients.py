@@ -73,6 +73,22 @@ def test_there_may_be_no_outputs_or_arguments() -> None:
         assert mx.vjp(lambda: [mx.array(1.0)], [], [mx.array(1.0)])[1] == []
 
 
+def test_cotangents_may_be_padded_with_other_arrays_or_numbers() -> None:
+    parts = [mx.array([float(number), 10.0 * number]) for number in range(6)]
+    mx.eval(parts)
+
+    def function(x: mx.array) -> list[mx.array]:
+        for part in parts:
+            x = x * mx.sum(part * 0 + 0.5)
+        return [x] * 6
+
+    for order, around in [((0, 1, 2, 3, 4, 5), 0)] * 3 + [((5, 4, 3, 2, 1, 0), 0), ((0, 1, 2, 3, 4, 5), 1)]:
+        inner = [parts[number] for number in order]
+        padded = [mx.pad(part, (2 * n, 10 - 2 * n), constant_values=around) for n, part in enumerate(inner)]
+        (found,) = mx.vjp(function, [mx.zeros((12,))], padded)[1]
+        assert found.tolist() == (mx.concatenate(inner) + 5 * around).tolist()
+
+
 @pytest.mark.parametrize("wrap", [mx.grad, mx.compile, mx.vmap, lambda f: mx.compile(mx.grad(f), shapeless=True)])
 def test_transformations_of_replayed_gradients(wrap: Callable[..., Any]) -> None:
     x = mx.array([0.5, 1.5]) if wrap is mx.vmap else mx.array(0.5)

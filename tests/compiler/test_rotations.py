@@ -52,6 +52,16 @@ def test_steps_have_the_bits_of_numpy(rng: np.random.Generator) -> None:
         assert_same_bits(one, mx.array(wanted))
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)], ids=str)
+def test_empty_arrays_may_be_rotated(shape: tuple[int, ...]) -> None:
+    x = mx.zeros(shape) + 1
+    for axis in range(len(shape)):
+        end, begin = reversed(mx.split(x, [1], axis=axis))
+        results = [mx.roll(x, 1, axis) * 2, mx.concatenate([end, begin], axis=axis) * 3]
+        mx.eval(results)
+        assert [result.shape for result in results] == [shape, shape]
+
+
 @pytest.mark.parametrize("shape", [(90_000,), GRID, (40, 50, 60), (500, SHORTEST_ROW), (20_000, 3)], ids=str)
 def test_random_stencils_have_the_bits_of_numpy(shape: tuple[int, ...], rng: np.random.Generator) -> None:
     """Rotations of rotations, by nothing and by more than the extent; results that other steps read as a whole or in

@@ -178,7 +178,7 @@ class Concatenate(LinearUpdate):
 
     def rotated(self, node: Node) -> tuple[Node, Shape] | None:
         """If the inputs are the two parts of one array in reverse order, that array, rotated."""
-        if len(node.inputs) != 2 or any(part.primitive is not p.slice_ for part in node.inputs):
+        if len(node.inputs) != 2 or any(part.primitive is not p.slice_ for part in node.inputs) or 0 in node.shape:
             return None
         end, begin = node.inputs
         source, axis = end.inputs[0], node.params[0]

@@ -72,7 +72,7 @@ _Graph = tuple[tuple[Any, ...], list[Node], Stream | None]
 def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node]) -> _Graph | None:
     """A graph from targets to outputs. None if rules may run users' code for it, or set other streams or extents than
     another such graph has."""
-    if not (targets and outputs):
+    if not (targets and outputs) or any(map(_is_padded, cotangents)):
         return None
     ends = [array.node for array in outputs]
     stream = ends[0].stream
@@ -90,6 +90,12 @@ def _graph_of(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Se
     if open_on_this_thread() > 1 and any(is_open(node.shape) or is_open(node.params) for node in nodes):
         return None
     return tuple(structure), nodes, stream
+
+
+def _is_padded(cotangent: Array) -> bool:
+    """Whether it matters what an array is made of: those padded with zeros are added up without the zeros."""
+    primitive = cotangent.node.primitive
+    return primitive is not None and primitive.has_padded
 
 
 def _describe(
