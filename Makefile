@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 BENCH := .bench
 ARM64 := .arm64
 CLIENTS := .clients
-PIP := -m pip install --quiet --disable-pip-version-check
+# Python compiles the modules that are used when they are imported first; pip would compile all of them.
+PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 LINES_WORTH_A_LOOK := 450
 # Tests run in so many processes: one per core, unless it is said how many.
 WORKERS ?= auto

@@ -93,6 +93,7 @@ SHARED: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.some_rows(4)
 @pytest.mark.parametrize("name", SHARED)
 def test_threads_share_what_is_folded(name: str, engine: BlocksEngine, rng: np.random.Generator) -> None:
     function, shape = SHARED[name]

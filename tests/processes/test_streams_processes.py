@@ -400,6 +400,7 @@ LEAVING = {
 }
 
 
+@pytest.mark.some_rows(4)
 @pytest.mark.parametrize("name", LEAVING)
 def test_leaving_while_work_is_queued(name: str) -> None:
     out = run_python(f"{LEAVE}\n    {LEAVING[name].strip()}\n    time.sleep(0.005)\n")
