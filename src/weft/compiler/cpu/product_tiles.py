@@ -69,9 +69,9 @@ NEAR = 1 << 20
 """At most this many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
 FEW_ROWS = 256
 """The most rows of such tiles."""
-READ_SELDOM, IN_CACHES = 8, 4 << 20
-"""Products of at most so many blocks of rows read the right operand in place if it has at most so many bytes: packing
-it takes longer. From memory, panels are read faster when they are packed."""
+SELDOM_BLOCKS, SELDOM_BYTES = 8, 4 << 20
+"""Products of at most so many blocks of rows use the right operand so seldom that packing it takes longer than reading
+it in place, if it has at most so many bytes. From memory, panels are read faster when they are packed."""
 FEW_VECTORS = 16
 """With more short vectors of columns, a single vector that is left over does not matter."""
 READING_IN_PLACE = 1 / 16
@@ -282,5 +282,5 @@ def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], st
         return DirectReading.NOWHERE
     if columns <= strides[2] <= block.columns:
         return DirectReading.AS_PANELS
-    most = IN_CACHES if rows <= READ_SELDOM * block.rows else NEAR
+    most = SELDOM_BYTES if rows <= SELDOM_BLOCKS * block.rows else NEAR
     return DirectReading.IN_FEW_ROWS if inner * columns * source.size <= most else DirectReading.NOWHERE
