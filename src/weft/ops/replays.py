@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from types import EllipsisType, FunctionType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
 import weft.primitives as p
-from weft.compiler.bounded import BoundedCache
 from weft.compiler.planner import CHECKS
 from weft.dtypes import Dtype
-from weft.graph.node import BareNode, Handle, Node, Shape, next_serial, serial_of, wrap
+from weft.graph.node import Handle, Node
 from weft.graph.symbolic import is_open
 from weft.graph.tracing import is_tracing, open_traces
 from weft.ops.entrance import in_the_name_of, on_stream
+from weft.ops.recordings import Recording, Recordings, check_same
 from weft.primitives.base import Elementwise
 from weft.primitives.binary import Comparison
 from weft.runtime.device import Device, DeviceType
 from weft.runtime.devices import Stream, ThreadLocalStream, current_stream
-from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 
 P = ParamSpec("P")
@@ -44,90 +42,7 @@ _ONE = frozenset({1})
 _STREAMS = frozenset({Stream, ThreadLocalStream, Device, DeviceType})
 
 
-Take = Callable[[Sequence[Node]], tuple[Node, ...]]
-_Operation = tuple[p.Primitive, int, Take | None, tuple[Any, ...], Shape, Dtype]
-"""Of a node to be made: the primitive; the position of its only input in a list of nodes, or what selects its inputs
-from the list; parameters, shape and dtype."""
-
-
-class Recording:
-    """The operations from the inputs of a call to its results. ``several`` is the type of a list or tuple of results,
-    and None for a single one.
-
-    ``is_plain``: all operations are among those recorded, and no node has a mark of its own. ``uses_all``: no input is
-    used by no operation, so that the function may have read its value as a number.
-    """
-
-    def __init__(self, inputs: Sequence[Node], results: Sequence[Node], several: type | None) -> None:
-        made = between(inputs, results)
-        used = set(results).union(*[node.inputs for node in made])
-        self._numbers = [node for node in made if p.is_constant(node)]
-        inner = [node for node in made if not p.is_constant(node)]
-        self.uses_all = used.issuperset(inputs)
-        self.is_plain = not any(node.primitive is None or node.primitive.is_unique for node in inner)
-        positions = {node: position for position, node in enumerate([*inputs, *self._numbers, *inner])}
-        self.operations = [_operation(node, [positions[source] for source in node.inputs]) for node in inner]
-        self._results = [positions[result] for result in results]
-        self._result = self._results[0] if several is None else 0
-        self._several = several
-
-    def replay(self, nodes: list[Node], stream: Stream | None, is_traced: bool) -> Any:
-        """The results for other inputs, which are in ``nodes``, from new nodes on a stream, which are added to them.
-        Numbers are the same nodes in each replay, but for traces, which distinguish nodes that are made while they run
-        from earlier ones."""
-        if self._numbers:
-            nodes += map(_again, self._numbers) if is_traced else self._numbers
-        for primitive, first, take, params, shape, dtype in self.operations:
-            node = BareNode()  # what `new_node` does, inlined because a call takes as long
-            node.primitive = primitive
-            node.inputs = (nodes[first],) if take is None else take(nodes)
-            node.params = params
-            node.shape = shape
-            node.dtype = dtype
-            node.stream = stream
-            node.serial = next_serial()
-            node.value = None
-            nodes.append(node)
-        if self._several is None:
-            return wrap(nodes[self._result])
-        return self._several([wrap(nodes[position]) for position in self._results])
-
-
-def _again(number: Node) -> Node:
-    return Node(p.constant, (), number.params, (), number.dtype, None)
-
-
-def between(inputs: Sequence[Node], results: Sequence[Node]) -> list[Node]:
-    """The nodes from which results are computed, in the order of creation, without the inputs and what these come
-    from."""
-    seen, pending = set(inputs), list(results)
-    found = []
-    while pending:
-        node = pending.pop()
-        if node not in seen:
-            seen.add(node)
-            found.append(node)
-            pending += node.inputs
-    return sorted(found, key=serial_of)
-
-
-def _operation(node: Node, positions: Sequence[int]) -> _Operation:
-    first = positions[0] if positions else 0
-    take = None if len(positions) == 1 else itemgetter(*positions) if positions else _nothing
-    return node.primitive, first, take, node.params, node.shape, node.dtype
-
-
-def _nothing(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    return ()
-
-
-_recordings: BoundedCache[Recording] = BoundedCache(MOST_RECORDINGS, HEAVIEST)
-_called_once: set[int] = set()
-"""Hashes of the keys of calls that were made once. Many calls never come again, and to record one takes longer than the
-call. Two calls of one hash do no harm, and when there are many hashes, all are forgotten."""
-_never_replayed: set[int] = set()
-"""Hashes of the keys of calls whose results cannot be replayed."""
-_lock = fork_safe_lock()
+_recordings: Recordings[Recording] = Recordings(MOST_RECORDINGS, HEAVIEST)
 
 
 def replayed(function: Callable[P, R]) -> Callable[P, R]:
@@ -186,7 +101,7 @@ def _called(
     recording = _recordings.get(whole_key)
     if recording is None:
         result = function(*args, **kwargs)
-        _note(whole_key, nodes, result)
+        _recordings.note(whole_key, lambda: _recorded(nodes, result))
         return result
     count = len(nodes)
     result = recording.replay(nodes, stream, is_traced)
@@ -250,38 +165,10 @@ def _nodes_of(result: Any) -> list[Node]:
     return [x.node for x in result] if isinstance(result, (list, tuple)) else [result.node]
 
 
-def _note(key: tuple[Any, ...], inputs: Sequence[Node], result: Any) -> None:
-    """Record a result, if the function was called with like arguments before and the result can be replayed."""
-    number = hash(key)
-    if number not in _called_once:
-        note_hash(_called_once, number)
-    elif number not in _never_replayed:
-        results = _nodes_of(result)
-        recording = Recording(inputs, results, type(result) if isinstance(result, (list, tuple)) else None)
-        # Evaluation may give a constant a value, so it must be a new node each time.
-        if recording.is_plain and recording.uses_all and not any(map(p.is_constant, results)):
-            with _lock:
-                _recordings.add(key, recording, len(recording.operations) + len(key))
-        else:
-            note_hash(_never_replayed, number)
-
-
-def note_hash(numbers: set[int], number: int) -> None:
-    """Add to the hashes of keys that were seen. If there are many, all are forgotten."""
-    if len(numbers) >= MOST_RECORDINGS:
-        numbers.clear()
-    numbers.add(number)
-
-
-def check_same(inputs: Sequence[Node], replayed: Sequence[Node], made: Sequence[Node]) -> None:
-    """Raise unless nodes are computed from the inputs by the same operations, with the same numbers."""
-    pairs, seen = list(zip(replayed, made, strict=True)), set(inputs)
-    while pairs:
-        one, other = pairs.pop()
-        if one is other or one in seen:
-            continue
-        seen.add(one)
-        described = [(node.primitive, node.params, node.shape, node.dtype, len(node.inputs)) for node in (one, other)]
-        if described[0] != described[1] or other in inputs:
-            raise AssertionError(f"{one} was replayed, where {other} is what the function makes")
-        pairs += zip(one.inputs, other.inputs, strict=True)
+def _recorded(inputs: Sequence[Node], result: Any) -> Recording | None:
+    """A recording of a function's result, or None if it cannot be replayed."""
+    results = _nodes_of(result)
+    recording = Recording(inputs, results, type(result) if isinstance(result, (list, tuple)) else None)
+    # Evaluation may give a constant a value, so it must be a new node each time.
+    is_replayable = recording.is_plain and recording.uses_all and not any(map(p.is_constant, results))
+    return recording if is_replayable else None

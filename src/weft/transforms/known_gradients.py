@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import weft.primitives as p
-from weft.compiler.bounded import BoundedCache
 from weft.compiler.planner import CHECKS
 from weft.graph.node import Node, next_serial, reachable
 from weft.graph.symbolic import is_open
 from weft.graph.tracing import open_on_this_thread
-from weft.ops.replays import Recording, between, check_same, note_hash
+from weft.ops.recordings import Recording, Recordings, between, check_same
 from weft.primitives.base import Array, Tangent
 from weft.runtime.devices import Stream
-from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
 from weft.transforms.autodiff import pull_back
 
@@ -37,13 +35,12 @@ class _Pull(NamedTuple):
     recording: Recording
     numbers: Sequence[int]
 
+    @property
+    def operations(self) -> Sequence[Any]:
+        return self.recording.operations
 
-_known: BoundedCache[_Pull] = BoundedCache(MOST_RECORDINGS, HEAVIEST)
-_seen: set[int] = set()
-"""Hashes of the keys of graphs that were differentiated once."""
-_never_replayed: set[int] = set()
-"""Hashes of the keys of graphs whose pulling back cannot be recorded."""
-_lock = fork_safe_lock()
+
+_known: Recordings[_Pull] = Recordings(MOST_RECORDINGS, HEAVIEST)
 
 
 def pulled_back(outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node]) -> list[Tangent]:
@@ -54,7 +51,10 @@ def pulled_back(outputs: Sequence[Array], cotangents: Sequence[Array], targets: 
     key, nodes, stream = graph
     known = _known.get(key)
     if known is None:
-        return _pulled_back_first(outputs, cotangents, targets, graph)
+        start = next_serial()
+        pulled = pull_back(outputs, cotangents, targets)
+        _known.note(key, lambda: _recorded(nodes, pulled, stream, start))
+        return pulled
     count = len(nodes)
     found: list[Tangent] = [None] * len(targets)
     results = known.recording.replay(nodes, stream, open_on_this_thread() > 1)
@@ -133,27 +133,6 @@ def _add(node: Node, numbers: dict[Node, int], nodes: list[Node], structure: lis
     return number
 
 
-def _pulled_back_first(
-    outputs: Sequence[Array], cotangents: Sequence[Array], targets: Sequence[Node], graph: _Graph
-) -> list[Tangent]:
-    """`pull_back` for a graph without a recording. It is recorded if a graph like it was seen before: most graphs never
-    come again, and to record one takes longer than to pull back through it."""
-    key, nodes, stream = graph
-    start = next_serial()
-    found = pull_back(outputs, cotangents, targets)
-    number = hash(key)
-    if number not in _seen:
-        note_hash(_seen, number)
-    elif number not in _never_replayed:
-        pull = _recorded(nodes, found, stream, start)
-        if pull is None:
-            note_hash(_never_replayed, number)
-        else:
-            with _lock:
-                _known.add(key, pull, len(key) + len(pull.recording.operations))
-    return found
-
-
 def _recorded(nodes: Sequence[Node], found: Sequence[Tangent], stream: Stream | None, start: int) -> _Pull | None:
     """A recording of the nodes since ``start`` that give what was ``found``. None if not all depend on ``nodes`` alone,
     or not all are on the stream."""
@@ -180,5 +159,4 @@ def _check(nodes: Sequence[Node], found: Sequence[Tangent], expected: Sequence[T
 
 def forget() -> None:
     """Forget all recordings."""
-    with _lock:
-        _known.clear()
+    _known.clear()
