@@ -21,7 +21,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
-from weft.compiler.cpu.product_kernel import kernel, kernels
+from weft.compiler.cpu.product_kernel import kernel, kernel_in_panels, kernels
 from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -57,7 +57,8 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     """The LLVM IR of the step for products in a kind of block, with operands of the dtypes ``sources``."""
     result = sources.result(block.dtype)
     multiply = kernels(block, range(1, block.vectors + 1), partial(kernel, result=result))
-    step = step_function(TileWriter(block, sources), name)
+    multiply.append(kernel_in_panels(block, "block_in_panels", result))
+    step = step_function(TileWriter(block, sources, in_panels="block_in_panels"), name)
     return module_of([*_packing(block, sources), *multiply, attached.caller(result.size), step])
 
 
@@ -130,11 +131,13 @@ class TileWriter(ProductStepWriter):
     converts_panels_alone: ClassVar[bool] = True
     """Whether lines are copied for one panel at a time, which then stays in the first cache until it is used."""
 
-    def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES) -> None:
+    def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES, in_panels: str = "") -> None:
+        """``in_panels`` is the kernel of whole blocks for operands that are both in panels, if there is one."""
         # For complex operands, everything is counted in real numbers.
         real = Sources(block.dtype, block.dtype) if sources.left.is_complex else sources
         super().__init__(block.dtype, real, batch_axes)
         self.block = block
+        self.in_panels = in_panels
         # How many vectors of columns may be left over at an edge: there is a kernel for each.
         self.edges: Sequence[int] = range(1, block.vectors + 1)
         self.size = real.left.size
@@ -322,7 +325,13 @@ class TileWriter(ProductStepWriter):
 
         edge = self.remainder(columns, width)
         whole = self.subtract(columns, edge)
-        with self.e.loop("0", whole, width) as column:
+        start = "0"
+        if self.in_panels:
+            beside, dense = self.compare("eq", left.term, 1), self.compare("eq", right.term, width)
+            start = self.either(self.e.assign(f"and i1 {beside}, {dense}"), whole, "0")
+            with self.e.loop("0", start, width) as column:
+                call(self.in_panels, column, str(width))
+        with self.e.loop(start, whole, width) as column:
             call("block", column, str(width))
         vectors = self.divide(self.add(edge, lanes - 1), lanes)
         for number in self.edges:

@@ -26,6 +26,9 @@ ROWS_AHEAD = 8
 TERMS_AHEAD = 8
 """How many terms ahead columns are prefetched, and elements of windows where windows are terms."""
 
+TERMS_AT_ONCE = 4
+"""How many terms are added between two branches, if both operands are in panels."""
+
 MakeKernel = Callable[[Block, str, bool], EmittedFunction]
 """Makes a kernel of a block, its name, and whether the block is at an edge."""
 
@@ -45,6 +48,15 @@ def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> 
     vector. Unless it is null, rows at ``%later``, which are ``%later_row`` bytes apart, are prefetched.
     """
     written = _PanelKernel(block, edge, result)
+    return written.e, written.function(name)
+
+
+def kernel_in_panels(block: Block, name: str, result: Dtype) -> EmittedFunction:
+    """The kernel of whole blocks for operands that are in panels: the terms of a row are neighbours, and the right
+    operand has nothing between the columns of one term and those of the next one. Distances are constants here, so
+    several terms are added between two branches, and the processor has half as many instructions besides the
+    multiplications: another program on the same core then delays these less."""
+    written = _KernelInPanels(block, False, result)
     return written.e, written.function(name)
 
 
@@ -141,9 +153,12 @@ class _PanelKernel(Integers):
             with e.when(self.compare("slt", row, "%rows")):
                 self._ask_for(self._target(row))
             self._prefetch_left(first)
-            with e.loop(first, self.smaller(self.add(first, line), "%inner")) as term:
-                self._prefetch_columns(self.add(term, TERMS_AHEAD))
-                self._add_term(rows, term)
+            self._add_terms(rows, first, self.smaller(self.add(first, line), "%inner"))
+
+    def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
+        with self.e.loop(first, end) as term:
+            self._prefetch_columns(self.add(term, TERMS_AHEAD))
+            self._add_term(rows, term)
 
     def _target(self, row: str | int) -> str:
         """The address of a row of the result."""
@@ -158,7 +173,7 @@ class _PanelKernel(Integers):
 
     def _prefetch_columns(self, term: str) -> None:
         """Prefetch the columns of a term. In place, terms may be in a page each, and the processor looks ahead only
-        inside of pages; in panels, which it reads ahead, this takes no time."""
+        inside of pages."""
         start = self._columns_of(term)
         for distance in range(0, self.block.columns * self.block.dtype.size, CACHE_LINE):
             prefetch(self.e, self.moved(start, distance), READ_SOON)
@@ -209,6 +224,22 @@ class _PanelKernel(Integers):
                     e.store(self.type, total.name, slot)
         for location, slot, mask in locations:
             store(L, Value(L, e.load(self.type, slot), self.result), self.result, location, mask)
+
+
+class _KernelInPanels(_PanelKernel):
+    def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
+        several = self.subtract(end, self.remainder(self.subtract(end, first), TERMS_AT_ONCE))
+        with self.e.loop(first, several, TERMS_AT_ONCE) as term:
+            for number in range(TERMS_AT_ONCE):
+                self._add_term(rows, self.add(term, number))
+        with self.e.loop(several, end) as term:
+            self._add_term(rows, term)
+
+    def _term(self, number: str) -> str:
+        return number
+
+    def _columns_of(self, term: str) -> str:
+        return self._further("%b", self.multiply(term, self.block.columns))
 
 
 class _PanelKernelOverAxes(_PanelKernel):
