@@ -20,10 +20,11 @@ if sys.version_info >= (3, 14):
         there would leave the lock held. After an ``__enter__`` written in Python it does not."""
 
         def __enter__(self) -> bool:  # type: ignore[override]  # type checkers are told that it is `acquire`
+            held = self._recursion_count()  # type: ignore[attr-defined]  # CPython's own, as below
             try:
                 return self.acquire()
             except BaseException:
-                if self._is_owned():  # type: ignore[attr-defined]  # CPython's own, as below
+                if self._recursion_count() > held:  # type: ignore[attr-defined]
                     self.release()
                 raise
 
