@@ -268,6 +268,7 @@ def test_another_number_of_threads() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 def test_a_forked_process() -> None:
     function, x = compiled(), ready(X)
     function(x)

@@ -23,6 +23,7 @@ from weft.compiler.evaluate import forget_plans
 from weft.errors import EvaluationError
 from weft.runtime import memory
 from weft.runtime.atomic import sections, without_interrupts
+from weft.runtime.locks import new_lock
 from weft.runtime.streams import Event
 
 WEFT = os.path.dirname(weft.__file__)
@@ -196,6 +197,26 @@ def test_a_handler_that_raises(make: Callable[[], Case], cases: Cases) -> None:
         assert list(case.read()) in case.before
         with suppress(Stopped):
             case.call()
+
+
+def test_an_interrupt_of_a_block_leaves_the_lock_to_those_around_it() -> None:
+    lock = new_lock()
+
+    def call() -> None:
+        with lock:
+            try:
+                with lock:
+                    pass
+            finally:
+                assert lock._is_owned()  # type: ignore[attr-defined]
+
+    def handle() -> None:
+        raise Stopped
+
+    for number in range(lines_of(call, lambda: None)):  # no lines where the lock is native
+        with pytest.raises(Stopped):
+            lines_of(call, handle, number)
+        assert not lock._is_owned()  # type: ignore[attr-defined]
 
 
 def test_a_handler_that_is_refused_is_told_what_to_do() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, DistributionFinder
-from importlib.util import spec_from_loader
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -66,12 +65,11 @@ class ModuleFinder(MetaPathFinder):
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         """How to load a module of MLX; None for modules of other packages, also of those installed in MLX's folder."""
         if name == PACKAGE:
-            spec = spec_from_loader(name, Names(), is_package=True)
-            assert spec is not None
+            spec = ModuleSpec(name, Names(), is_package=True)
             spec.submodule_search_locations = folders()
             return spec
         if name in SAME or name in GATHERED:
-            return spec_from_loader(name, Names(), is_package=True)
+            return ModuleSpec(name, Names(), is_package=True)
         parent, _, child = name.rpartition(".")
         if parent in SAME or parent in GATHERED or (parent == PACKAGE and child in OF_MLX_ALONE):
             # If this returned None, Python would look for a file of that name in Weft's own folders, or in MLX's.

@@ -8,21 +8,23 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 
-new_lock = threading.RLock
+new_lock: Callable[[], threading.RLock] = threading.RLock
 """A reentrant lock, which ``with`` holds exactly as long as its block runs, whenever an interrupt comes."""
 
 if sys.version_info >= (3, 14):
 
-    class _Lock(_thread.RLock):
+    class _Lock(_thread.RLock):  # type: ignore[misc]  # final for type checkers only
         """From 3.14 on CPython may run a signal handler between a native ``__enter__`` and the block, and an exception
         there would leave the lock held. After an ``__enter__`` written in Python it does not."""
 
-        def __enter__(self) -> bool:
+        def __enter__(self) -> bool:  # type: ignore[override]  # type checkers are told that it is `acquire`
+            held = self._recursion_count()  # type: ignore[attr-defined]  # CPython's own, as below
             try:
                 return self.acquire()
             except BaseException:
-                if self._is_owned():
+                if self._recursion_count() > held:  # type: ignore[attr-defined]
                     self.release()
                 raise
 
