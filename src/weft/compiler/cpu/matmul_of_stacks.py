@@ -9,6 +9,7 @@ from weft.compiler.cpu import converted_stacks, few_rows, product_pairs, tiny_st
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul_of_few import stored, strip_of
 from weft.compiler.cpu.product_step import Sources
+from weft.compiler.cpu.tiny_groups import Tiny
 
 
 def of_stack(product: Product) -> Tiled | None:
@@ -25,12 +26,12 @@ def _of_tiny_stack(product: Product) -> Tiled | None:
     dtype, sources, places, (rows, columns, inner) = product[:4]
     a_row, a_inner, b_inner, b_column = [int(stride) for stride in product.strides]
     extents, strides = (int(rows), int(columns), int(inner)), (a_row, a_inner, b_inner, b_column)
-    if sources.left is sources.right and tiny_stacks.reads(sources.left, extents):
-        tiny = tiny_stacks.Tiny(sources.left, sources.result(dtype), extents, strides)
+    if sources.left is sources.right and tiny_stacks.reads(sources.left):
+        tiny = Tiny(sources.left, sources.result(dtype), extents, strides)
         return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(places), extents[:2]
     if sources.left not in HALVES or sources.right not in HALVES:
         return None
-    tiny = tiny_stacks.Tiny(dtype, dtype, extents, strides)
+    tiny = Tiny(dtype, dtype, extents, strides)
     sizes = rows * inner, inner * columns, rows * columns
     group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
     of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group if sources.rounded else 0)
