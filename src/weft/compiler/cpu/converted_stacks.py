@@ -48,6 +48,8 @@ LANES_OF_SQUARE = 4
 # apart, how many matrices are a group, how many units the step that multiplies has for a matrix, and the numbers of
 # that.
 _APART, _GROUP, _UNITS, _NUMBERS = 6, 9, 10, 11
+_MULTIPLY = "multiply"
+"""The name of that step."""
 PLACES: Sequence[Place] = ((0, 0), (1, 0), (2, 0))
 """The places that the step that multiplies gets."""
 
@@ -103,26 +105,19 @@ def address_of_tiny(tiny: Tiny, sources: Sources) -> int:
 
 def generate(strip: few_rows.Strip, sources: Sources, transposes: bool, name: str) -> str:
     """The LLVM IR of the step."""
-    dtype, multiply = strip.dtype, "multiply"
-    functions = few_rows.functions(strip, Sources(dtype, dtype), multiply, linkage="internal ")
+    multiplied = Sources(strip.dtype, strip.dtype)
+    functions = few_rows.functions(strip, multiplied, _MULTIPLY, linkage="internal ")
     if transposes:
         functions.append(_transposition(strip))
-    return _module(dtype, sources, transposes, functions, name, multiply)
+    writer = _ConvertedStacksWriter(strip.dtype, sources, multiplied, transposes)
+    return module_of([*writer.conversions(), *functions, writer.function(name)])
 
 
 def generate_for_tiny(tiny: Tiny, sources: Sources, name: str) -> str:
     """The LLVM IR of the step that multiplies by `tiny_stacks`."""
-    multiply = "multiply"
-    return _module(tiny.dtype, sources, False, tiny_stacks.functions(tiny, multiply, "internal "), name, multiply)
-
-
-def _module(
-    dtype: Dtype, sources: Sources, transposes: bool, functions: list[EmittedFunction], name: str, multiply: str
-) -> str:
-    pairs = {(sources.left, dtype), (sources.right, dtype), (dtype, sources.result(dtype))}
-    conversions = [_conversion(source, target) for source, target in sorted(pairs, key=str) if source != target]
-    writer = _ConvertedStacksWriter(dtype, sources, transposes)
-    return module_of([*conversions, *functions, writer.function(name, multiply)])
+    writer = _ConvertedStacksWriter(tiny.dtype, sources, Sources(tiny.dtype, tiny.dtype, tiny.result), False)
+    functions = tiny_stacks.functions(tiny, _MULTIPLY, "internal ")
+    return module_of([*writer.conversions(), *functions, writer.function(name)])
 
 
 def _name(source: Dtype, target: Dtype) -> str:
@@ -184,28 +179,38 @@ def _transposition(strip: few_rows.Strip) -> EmittedFunction:
 class _ConvertedStacksWriter(Integers):
     """Writes the step: a loop over groups of matrices."""
 
-    def __init__(self, dtype: Dtype, sources: Sources, transposes: bool) -> None:
+    def __init__(self, dtype: Dtype, sources: Sources, multiplied: Sources, transposes: bool) -> None:
         super().__init__(Emitter())
         self.dtype = dtype
-        self.dtypes = {"a": sources.left, "b": sources.right, "c": sources.result(dtype)}
+        self.dtypes, self.multiplied = (
+            {"a": x.left, "b": x.right, "c": x.result(dtype)} for x in (sources, multiplied)
+        )
+        """The dtypes of operands and the result in memory, and those that the step that multiplies reads and makes."""
         self.table = self.e.slot(f"[{len(SLOTS)} x ptr]")
         self.converted = {
             operand: self._memory(GROUP_ELEMENTS + ELEMENTS_BEHIND)
             for operand, source in self.dtypes.items()
-            if source is not dtype
+            if source is not self.multiplied[operand]
         }
         self.transposed = self._memory(TRANSPOSED_ELEMENTS) if transposes else ""
 
     def _memory(self, elements: int) -> str:
         return self.e.slot(f"[{elements} x {MEMORY_TYPES[self.dtype]}], align 64")
 
-    def function(self, name: str, multiply: str) -> EmittedFunction:
+    def conversions(self) -> list[EmittedFunction]:
+        """The functions that convert elements."""
+        pairs = {(self.dtypes[one], self.dtype) for one in self.converted if one != "c"}
+        if "c" in self.converted:
+            pairs.add((self.dtype, self.dtypes["c"]))
+        return [_conversion(source, target) for source, target in sorted(pairs, key=str)]
+
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end", self.number(_GROUP)) as first:
             count = self.smaller(self.subtract("%end", first), self.number(_GROUP))
-            self._group(first, count, multiply)
+            self._group(first, count)
         return self.e, self.e.function(name, STEP)
 
-    def _group(self, first: str, count: str, multiply: str) -> None:
+    def _group(self, first: str, count: str) -> None:
         e, apart = self.e, {operand: self.number(_APART + number) for number, operand in enumerate(SLOTS)}
         counts = {operand: self.multiply(size, count) for operand, size in apart.items()}
         memory = {
@@ -225,7 +230,7 @@ class _ConvertedStacksWriter(Integers):
             e.emit(f"call void @transpose(ptr {source}, ptr {self.transposed}, i64 {count}, {extents})")
         units = self.multiply(count, self.number(_UNITS))
         numbers = self.moved("%numbers", _NUMBERS, "i64")
-        e.emit(f"call void @{multiply}(ptr {numbers}, ptr {self.table}, i64 0, i64 {units})")
+        e.emit(f"call void @{_MULTIPLY}(ptr {numbers}, ptr {self.table}, i64 0, i64 {units})")
         if "c" in self.converted:
             self._convert(self.dtype, self.dtypes["c"], self.converted["c"], memory["c"], counts["c"])
 

@@ -10,7 +10,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.product_step import multiply_add
@@ -119,9 +119,12 @@ class GroupWriter(Integers):
         terms = [self.tiny.elements(operand, results, term) for term in range(self.tiny.extents[2])]
         of_all = self._windows([element for elements in terms for element in elements])
         of_each = [self._windows(elements) for elements in terms]
-        short = SHORTEST_LOAD // self.tiny.source.size
-        repeats = all(len(own) == 1 and own[0].width == short for own in of_each)
-        at_once = len(of_all) == 1 and not repeats
+        if self.tiny.source in HALVES:
+            at_once = len(of_all) <= max(2, *map(len, of_each))
+        else:
+            short = SHORTEST_LOAD // self.tiny.source.size
+            repeats = all(len(own) == 1 and own[0].width == short for own in of_each)
+            at_once = len(of_all) == 1 and not repeats
         return [
             self._chosen(operand, of_all if at_once else own, elements)
             for own, elements in zip(of_each, terms, strict=True)
@@ -129,7 +132,7 @@ class GroupWriter(Integers):
 
     def _windows(self, elements: Sequence[int]) -> list[_Window]:
         """Windows that have all elements."""
-        size = self.tiny.source.size
+        size = self.tiny.dtype.size
         most, left, found = vector_bytes() // size, sorted(set(elements)), []
         while left:
             start = left[0]
@@ -164,19 +167,17 @@ class GroupWriter(Integers):
         for element in elements:
             inside = [n * widest + element - window.start for n, window in enumerate(windows) if window.has(element)]
             places.append(inside[0] if inside else None)
-        return self._shuffle(f"<{widest} x {MEMORY_TYPES[self.tiny.source]}>", vectors, places)
+        return self._shuffle(f"<{widest} x {MEMORY_TYPES[self.tiny.dtype]}>", vectors, places)
 
     def _window(self, operand: str, window: _Window, widest: int) -> str:
         """The elements of a window. After them there are any values, up to ``widest`` elements."""
-        source, (start, width) = self.tiny.source, window
-        element = MEMORY_TYPES[source]
-        read = self._read.get((operand, window))
+        (start, width), read = window, self._read.get((operand, window))
         if read is None:
-            pointer = self.moved(f"%{operand}", start, element)
-            read = self.e.assign(f"load <{width} x {element}>, ptr {pointer}, align {source.size}")
-            self._read[operand, window] = read
+            location = Location(f"%{operand}", str(start), False)
+            loaded = load(Lanes(self.e, width), self.tiny.source, location, None)
+            read = self._read[operand, window] = loaded.name
             self.ends[operand] = max(self.ends[operand], start + width)
-        return self._widened(f"<{width} x {element}>", read, width, widest)
+        return self._widened(f"<{width} x {MEMORY_TYPES[self.tiny.dtype]}>", read, width, widest)
 
     def _widened(self, type_: str, vector: str, width: int, widest: int) -> str:
         return (

@@ -16,7 +16,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
-from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny
+from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, vector_bytes
 from weft.compiler.cpu.tiny_pairs import PairsWriter
 from weft.dtypes import Dtype
 from weft.runtime.steps import Place
@@ -27,8 +27,12 @@ longer than reading each row by itself."""
 
 DTYPES = (dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
 
+LONG_VECTORS, MOST_COLUMNS, MOST_TERMS = 64, 3, 4
+"""From this length of vectors on, the most columns and terms of matrices of float16 that are converted where they are
+shuffled. Both take the same unit of the processor there, which has one for each shorter vector."""
+
 # The position of the step's number after the places of both operands and the result: for how many matrices after the
-# last one there is memory, which may be read and written.
+# last one there is memory of operands, which may be read.
 _BEHIND = 6
 
 
@@ -39,14 +43,17 @@ def takes(extents: tuple[int, int, int]) -> bool:
     return few and "+avx2" in host.current().features
 
 
-def reads(source: Dtype) -> bool:
-    """Whether operands of a dtype need not be converted before."""
+def reads(source: Dtype, extents: tuple[int, int, int]) -> bool:
+    """Whether operands of a dtype are not converted before."""
+    if source is dtypes.float16:
+        _, columns, inner = extents
+        return vector_bytes() < LONG_VECTORS or (columns <= MOST_COLUMNS and inner <= MOST_TERMS)
     return source in DTYPES
 
 
 def step_numbers(places: Sequence[Place], behind: int = 0) -> list[int]:
     """The numbers of a step: places of both operands and the result, and for how many matrices after the last one there
-    is memory."""
+    is memory of operands."""
     return [*[number for place in places for number in place], behind]
 
 
@@ -100,8 +107,12 @@ class _StepWriter(Integers):
         room = self.add("%end", self.number(_BEHIND))
         with e.loop("%begin", "%end", self.group) as first:
             here = {name: self.moved(base, self.multiply(first, self.bytes[name])) for name, base in bases.items()}
-            count = self.smaller(self.subtract("%end", first), self.group)
-            few = self.compare("slt", self.subtract(room, first), self.needed)
+            left = self.subtract("%end", first)
+            count = self.smaller(left, self.group)
+            few = self.compare("slt", left, self.group)
+            if self.needed > self.group:
+                few_read = self.compare("slt", self.subtract(room, first), self.needed)
+                few = e.assign(f"or i1 {few}, {few_read}")
             with e.when(few):
                 for operand in "ab":
                     self._copy(here[operand], self.copies[operand], self.multiply(count, self.bytes[operand]))
