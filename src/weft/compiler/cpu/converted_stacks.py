@@ -17,7 +17,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import Value
+from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import few_rows, tiny_stacks
 from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
@@ -131,7 +131,8 @@ def _conversion(source: Dtype, target: Dtype) -> EmittedFunction:
 
     def convert(index: str, mask: str | None = None) -> None:
         value = load(L, source, Location("%from", index, False), mask)
-        store(L, Value(L, value.name, target), target, Location("%to", index, False), mask)
+        made = SumOfProducts if target in HALVES else Value
+        store(L, made(L, value.name, target), target, Location("%to", index, False), mask)
 
     # A cache line in memory has this many elements. The one at the same place of the next group is prefetched.
     line = CACHE_LINE // min(source.size, target.size)

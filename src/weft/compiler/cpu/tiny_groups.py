@@ -11,7 +11,7 @@ from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import Value
+from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.product_step import multiply_add
 from weft.dtypes import Dtype
@@ -110,7 +110,7 @@ class GroupWriter(Integers):
             total = L.constant(0, tiny.dtype)
             for left, right in zip(self._factors("a", results), self._factors("b", results), strict=True):
                 total = multiply_add(L, left, right, total)
-            store(L, Value(L, total.name, tiny.result), tiny.result, Location("%c", str(first), False), None)
+            store(L, SumOfProducts(L, total.name, tiny.result), tiny.result, Location("%c", str(first), False), None)
         return self.e, self.e.function(name, GROUP, "internal ")
 
     def _factors(self, operand: str, results: range) -> list[Value]:
