@@ -54,12 +54,15 @@ PLACES: Sequence[Place] = ((0, 0), (1, 0), (2, 0))
 """The places that the step that multiplies gets."""
 
 
-def is_worth_it(strip: few_rows.Strip, sources: Sources, rows: int, columns: int) -> bool:
+def is_worth_it(strip: few_rows.Strip, sources: Sources, extents: tuple[int, int, int]) -> bool:
     """Whether matrices of half precision are multiplied faster in groups than when each row is converted where it is
-    read or stored: if they are read for several blocks of rows, if columns are stored one by one, if the ends of rows
-    need masks and the processor has none for 16 bits, or if the shortest vectors would be rounded to bfloat16, which
-    takes several instructions."""
+    read or stored: if they are read for several blocks of rows, if columns are stored one by one, if squares are
+    transposed and terms are too few for squares of pairs, if the ends of rows need masks and the processor has none for
+    16 bits, or if the shortest vectors would be rounded to bfloat16, which takes several instructions."""
+    rows, columns, inner = extents
     if strip.apart or rows > (FEWEST_BLOCKS - 1) * strip.rows:
+        return True
+    if strip.across and inner * strip.dtype.size < 2 * strip.vector_bytes:
         return True
     if columns % strip.lanes != 0 and "+avx512bw" not in host.current().features:
         return True

@@ -65,7 +65,7 @@ def _of_converted_stack(product: Product) -> Tiled | None:
     if transposes:
         plain = plain._replace(storage=[few.storage[0], (0, columns)])
     strip = strip_of(plain, turned)
-    if strip is None or not (transposes or converted_stacks.is_worth_it(strip, few.sources, rows, columns)):
+    if strip is None or not (transposes or converted_stacks.is_worth_it(strip, few.sources, few.extents)):
         return None
     if not _may_be_converted(few):
         return None
