@@ -14,6 +14,7 @@ from tests.sampling import Cases
 from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.cpu import converted_stacks, matmul, tiny_stacks
+from weft.compiler.cpu.tiny_groups import Tiny
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 from weft.runtime.precision import REPRODUCIBLE
 
@@ -99,7 +100,7 @@ def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases:
 def test_groups_fit_the_memory_for_converted_elements(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "current", lambda: host.Host("", "", level, "", ""))
     for rows, columns, inner in EXTENTS:
-        tiny = tiny_stacks.Tiny(dtypes.float32, dtypes.float32, (rows, columns, inner), (inner, 1, columns, 1))
+        tiny = Tiny(dtypes.float32, dtypes.float32, (rows, columns, inner), (inner, 1, columns, 1))
         sizes = tiny.sizes
         assert tiny.group * max(sizes.values()) <= converted_stacks.GROUP_ELEMENTS
         ends = tiny_stacks.ends_of(tiny)

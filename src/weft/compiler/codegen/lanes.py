@@ -19,7 +19,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.literals import literal
-from weft.compiler.codegen.values import Complex, Number, RoundedValue, Value
+from weft.compiler.codegen.values import Complex, Number, RoundedValue, SumOfProducts, Value
 from weft.dtypes import Dtype
 
 REGISTER_TYPES: dict[Dtype, str] = {
@@ -433,6 +433,8 @@ class Lanes:
         bits = self.bitcast(Value(self, x.name, dtypes.float32), dtypes.uint32)
         odd = (bits >> 16) & 1
         rounded = (bits + odd + 0x7FFF) & 0xFFFF0000
+        if isinstance(x, SumOfProducts):
+            return rounded
         quiet = (bits | 0x00400000) & 0xFFFF0000
         return self.select(self.is_nan(x), quiet, rounded)
 

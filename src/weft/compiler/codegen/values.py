@@ -94,6 +94,13 @@ class RoundedValue(Value):
         self.bits = bits
 
 
+class SumOfProducts(Value):
+    """Sums of products in float32 that are numbers of half precision when they are stored. If those of bfloat16 are
+    NaN, their lower halves are zero, as they are in the factors, and rounding leaves them as they are."""
+
+    __slots__ = ()
+
+
 class Complex:
     """A complex number per lane: two real values with the arithmetic of complex numbers."""
 

@@ -17,12 +17,12 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import Value
+from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import few_rows, tiny_stacks
 from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
 from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
-from weft.compiler.cpu.tiny_stacks import Tiny
+from weft.compiler.cpu.tiny_groups import Tiny
 from weft.dtypes import Dtype
 from weft.runtime.steps import Place
 
@@ -48,16 +48,21 @@ LANES_OF_SQUARE = 4
 # apart, how many matrices are a group, how many units the step that multiplies has for a matrix, and the numbers of
 # that.
 _APART, _GROUP, _UNITS, _NUMBERS = 6, 9, 10, 11
+_MULTIPLY = "multiply"
+"""The name of that step."""
 PLACES: Sequence[Place] = ((0, 0), (1, 0), (2, 0))
 """The places that the step that multiplies gets."""
 
 
-def is_worth_it(strip: few_rows.Strip, sources: Sources, rows: int, columns: int) -> bool:
+def is_worth_it(strip: few_rows.Strip, sources: Sources, extents: tuple[int, int, int]) -> bool:
     """Whether matrices of half precision are multiplied faster in groups than when each row is converted where it is
-    read or stored: if they are read for several blocks of rows, if columns are stored one by one, if the ends of rows
-    need masks and the processor has none for 16 bits, or if the shortest vectors would be rounded to bfloat16, which
-    takes several instructions."""
+    read or stored: if they are read for several blocks of rows, if columns are stored one by one, if squares are
+    transposed and terms are too few for squares of pairs, if the ends of rows need masks and the processor has none for
+    16 bits, or if the shortest vectors would be rounded to bfloat16, which takes several instructions."""
+    rows, columns, inner = extents
     if strip.apart or rows > (FEWEST_BLOCKS - 1) * strip.rows:
+        return True
+    if strip.across and inner * strip.dtype.size < 2 * strip.vector_bytes:
         return True
     if columns % strip.lanes != 0 and "+avx512bw" not in host.current().features:
         return True
@@ -103,26 +108,19 @@ def address_of_tiny(tiny: Tiny, sources: Sources) -> int:
 
 def generate(strip: few_rows.Strip, sources: Sources, transposes: bool, name: str) -> str:
     """The LLVM IR of the step."""
-    dtype, multiply = strip.dtype, "multiply"
-    functions = few_rows.functions(strip, Sources(dtype, dtype), multiply, linkage="internal ")
+    multiplied = Sources(strip.dtype, strip.dtype)
+    functions = few_rows.functions(strip, multiplied, _MULTIPLY, linkage="internal ")
     if transposes:
         functions.append(_transposition(strip))
-    return _module(dtype, sources, transposes, functions, name, multiply)
+    writer = _ConvertedStacksWriter(strip.dtype, sources, multiplied, transposes)
+    return module_of([*writer.conversions(), *functions, writer.function(name)])
 
 
 def generate_for_tiny(tiny: Tiny, sources: Sources, name: str) -> str:
     """The LLVM IR of the step that multiplies by `tiny_stacks`."""
-    multiply = "multiply"
-    return _module(tiny.dtype, sources, False, tiny_stacks.functions(tiny, multiply, "internal "), name, multiply)
-
-
-def _module(
-    dtype: Dtype, sources: Sources, transposes: bool, functions: list[EmittedFunction], name: str, multiply: str
-) -> str:
-    pairs = {(sources.left, dtype), (sources.right, dtype), (dtype, sources.result(dtype))}
-    conversions = [_conversion(source, target) for source, target in sorted(pairs, key=str) if source != target]
-    writer = _ConvertedStacksWriter(dtype, sources, transposes)
-    return module_of([*conversions, *functions, writer.function(name, multiply)])
+    writer = _ConvertedStacksWriter(tiny.dtype, sources, Sources(tiny.dtype, tiny.dtype, tiny.result), False)
+    functions = tiny_stacks.functions(tiny, _MULTIPLY, "internal ")
+    return module_of([*writer.conversions(), *functions, writer.function(name)])
 
 
 def _name(source: Dtype, target: Dtype) -> str:
@@ -136,7 +134,8 @@ def _conversion(source: Dtype, target: Dtype) -> EmittedFunction:
 
     def convert(index: str, mask: str | None = None) -> None:
         value = load(L, source, Location("%from", index, False), mask)
-        store(L, Value(L, value.name, target), target, Location("%to", index, False), mask)
+        made = SumOfProducts if target in HALVES else Value
+        store(L, made(L, value.name, target), target, Location("%to", index, False), mask)
 
     # A cache line in memory has this many elements. The one at the same place of the next group is prefetched.
     line = CACHE_LINE // min(source.size, target.size)
@@ -184,28 +183,38 @@ def _transposition(strip: few_rows.Strip) -> EmittedFunction:
 class _ConvertedStacksWriter(Integers):
     """Writes the step: a loop over groups of matrices."""
 
-    def __init__(self, dtype: Dtype, sources: Sources, transposes: bool) -> None:
+    def __init__(self, dtype: Dtype, sources: Sources, multiplied: Sources, transposes: bool) -> None:
         super().__init__(Emitter())
         self.dtype = dtype
-        self.dtypes = {"a": sources.left, "b": sources.right, "c": sources.result(dtype)}
+        self.dtypes, self.multiplied = (
+            {"a": x.left, "b": x.right, "c": x.result(dtype)} for x in (sources, multiplied)
+        )
+        """The dtypes of operands and the result in memory, and those that the step that multiplies reads and makes."""
         self.table = self.e.slot(f"[{len(SLOTS)} x ptr]")
         self.converted = {
             operand: self._memory(GROUP_ELEMENTS + ELEMENTS_BEHIND)
             for operand, source in self.dtypes.items()
-            if source is not dtype
+            if source is not self.multiplied[operand]
         }
         self.transposed = self._memory(TRANSPOSED_ELEMENTS) if transposes else ""
 
     def _memory(self, elements: int) -> str:
         return self.e.slot(f"[{elements} x {MEMORY_TYPES[self.dtype]}], align 64")
 
-    def function(self, name: str, multiply: str) -> EmittedFunction:
+    def conversions(self) -> list[EmittedFunction]:
+        """The functions that convert elements."""
+        pairs = {(self.dtypes[one], self.dtype) for one in self.converted if one != "c"}
+        if "c" in self.converted:
+            pairs.add((self.dtype, self.dtypes["c"]))
+        return [_conversion(source, target) for source, target in sorted(pairs, key=str)]
+
+    def function(self, name: str) -> EmittedFunction:
         with self.e.loop("%begin", "%end", self.number(_GROUP)) as first:
             count = self.smaller(self.subtract("%end", first), self.number(_GROUP))
-            self._group(first, count, multiply)
+            self._group(first, count)
         return self.e, self.e.function(name, STEP)
 
-    def _group(self, first: str, count: str, multiply: str) -> None:
+    def _group(self, first: str, count: str) -> None:
         e, apart = self.e, {operand: self.number(_APART + number) for number, operand in enumerate(SLOTS)}
         counts = {operand: self.multiply(size, count) for operand, size in apart.items()}
         memory = {
@@ -225,7 +234,7 @@ class _ConvertedStacksWriter(Integers):
             e.emit(f"call void @transpose(ptr {source}, ptr {self.transposed}, i64 {count}, {extents})")
         units = self.multiply(count, self.number(_UNITS))
         numbers = self.moved("%numbers", _NUMBERS, "i64")
-        e.emit(f"call void @{multiply}(ptr {numbers}, ptr {self.table}, i64 0, i64 {units})")
+        e.emit(f"call void @{_MULTIPLY}(ptr {numbers}, ptr {self.table}, i64 0, i64 {units})")
         if "c" in self.converted:
             self._convert(self.dtype, self.dtypes["c"], self.converted["c"], memory["c"], counts["c"])
 

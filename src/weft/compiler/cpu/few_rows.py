@@ -16,7 +16,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import Value
+from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
@@ -361,7 +361,7 @@ class FewRowsKernel:
                             total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
                             e.store(self.type, total.name, slot)
                 for location, slot, mask in locations:
-                    store(L, Value(L, e.load(self.type, slot), self.result), self.result, location, mask)
+                    store(L, SumOfProducts(L, e.load(self.type, slot), self.result), self.result, location, mask)
 
     def _location(self, start: str, vector: int) -> Location:
         first = vector * self.strip.lanes

@@ -104,8 +104,10 @@ def _feeds(call: RoutineCall, position: int) -> bool:
 
 
 def _rounds(node: Node, dtype: Dtype) -> bool:
-    """Whether sums of half precision can be rounded when they are stored: they must be complete then."""
-    halves = dtype in HALVES and all(x.dtype in HALVES for x in node.inputs)
+    """Whether sums of half precision can be rounded when they are stored: they must be complete then. Those that become
+    bfloat16 must be sums of products of such numbers: see `SumOfProducts`."""
+    sources = [dtypes.bfloat16] if dtype is dtypes.bfloat16 else HALVES
+    halves = dtype in HALVES and all(x.dtype in sources for x in node.inputs)
     complete = node.inputs[0].shape[-1] <= DEPTH and node.dtype is dtypes.float32
     return halves and complete and node.keywords["precision"] != FAST
 

@@ -9,6 +9,7 @@ from weft.compiler.cpu import converted_stacks, few_rows, product_pairs, tiny_st
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul_of_few import stored, strip_of
 from weft.compiler.cpu.product_step import Sources
+from weft.compiler.cpu.tiny_groups import Tiny
 
 
 def of_stack(product: Product) -> Tiled | None:
@@ -26,14 +27,14 @@ def _of_tiny_stack(product: Product) -> Tiled | None:
     a_row, a_inner, b_inner, b_column = [int(stride) for stride in product.strides]
     extents, strides = (int(rows), int(columns), int(inner)), (a_row, a_inner, b_inner, b_column)
     if sources.left is sources.right and tiny_stacks.reads(sources.left, extents):
-        tiny = tiny_stacks.Tiny(sources.left, sources.result(dtype), extents, strides)
+        tiny = Tiny(sources.left, sources.result(dtype), extents, strides)
         return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(places), extents[:2]
     if sources.left not in HALVES or sources.right not in HALVES:
         return None
-    tiny = tiny_stacks.Tiny(dtype, dtype, extents, strides)
+    tiny = Tiny(dtype, sources.result(dtype), extents, strides)
     sizes = rows * inner, inner * columns, rows * columns
     group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
-    of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group if sources.rounded else 0)
+    of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group)
     numbers = converted_stacks.step_numbers(places, sizes, group, 1, of_matrices)
     return partial(converted_stacks.address_of_tiny, tiny, sources), numbers, extents[:2]
 
@@ -64,7 +65,7 @@ def _of_converted_stack(product: Product) -> Tiled | None:
     if transposes:
         plain = plain._replace(storage=[few.storage[0], (0, columns)])
     strip = strip_of(plain, turned)
-    if strip is None or not (transposes or converted_stacks.is_worth_it(strip, few.sources, rows, columns)):
+    if strip is None or not (transposes or converted_stacks.is_worth_it(strip, few.sources, few.extents)):
         return None
     if not _may_be_converted(few):
         return None

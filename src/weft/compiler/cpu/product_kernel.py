@@ -9,7 +9,7 @@ from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import Value
+from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import Block, below, multiply_add
@@ -223,7 +223,7 @@ class _PanelKernel(Integers):
                     total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
                     e.store(self.type, total.name, slot)
         for location, slot, mask in locations:
-            store(L, Value(L, e.load(self.type, slot), self.result), self.result, location, mask)
+            store(L, SumOfProducts(L, e.load(self.type, slot), self.result), self.result, location, mask)
 
 
 class _KernelInPanels(_PanelKernel):

@@ -16,7 +16,7 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import Value
+from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import READ_SOON, prefetch
@@ -186,7 +186,7 @@ def _store_sums(at_once: RowsAtOnce, result: Dtype) -> EmittedFunction:
             if result is code.dtype:
                 before = load(L, code.dtype, location, (again & mask).name)
                 sums = L.select(again, before + sums, sums)  # not 0 + sums, which would turn a sum of -0 into 0
-            store(L, Value(L, sums.name, result), result, location, mask.name)
+            store(L, SumOfProducts(L, sums.name, result), result, location, mask.name)
     parameters = "ptr %sums, ptr %c, i64 %c_row, i64 %c_column, i64 %rows, i64 %columns, i1 %again"
     return code.e, code.e.function("store_sums", parameters, "internal ")
 
