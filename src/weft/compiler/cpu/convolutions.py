@@ -11,12 +11,13 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import depthwise, product_elements, product_windows
+from weft.compiler.cpu import depthwise, product_elements, product_parts, product_windows
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul import are_worth_calls, factors_of, over_axes, step_of
-from weft.compiler.cpu.product_axes import MOST_FACTORS
+from weft.compiler.cpu.product_axes import MOST_FACTORS, block_over_axes
 from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.cpu.windows_in_memory import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers
+from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
 from weft.primitives.convolution import rounded, widened
@@ -27,6 +28,7 @@ from weft.primitives.products import leading
 from weft.primitives.replacing import replaces
 from weft.primitives.routine import Factors, RoutineCall, RoutineStep
 from weft.primitives.windowed import windowed, windowed_weights
+from weft.runtime.executor import thread_count
 
 _FEWEST_WINDOWS = 32
 """Fewer windows are copied: a product of few rows reads weights where they are."""
@@ -137,24 +139,57 @@ def _edge(call: RoutineCall, block: Block) -> int:
     return index(-(-(call.operands[1].shape[-1] % block.columns) // block.lanes))
 
 
-def _tiled(call: RoutineCall, product: Product, code: CodeOf) -> Tiled | None:
+def _tiled(call: RoutineCall, product: Product, code: CodeOf, further: Sequence[int] = ()) -> Tiled | None:
     x, params = call.operands[0], call.params
     rank = len(x.shape) - 2
     fields = [params["counts"], x.shape[1:-1], *[params[name] for name in ("sizes", "strides", "spacings", "low")]]
     axes = [WindowAxis(*[field[axis] for field in (*fields, x.strides[1:-1])]) for axis in range(rank)]
     numbers = window_numbers(call.results[0].shape[-1], _channels(call), x.strides[0], axes)
     assert product.axes is not None
-    return over_axes(product, product.axes, partial(code, call), numbers)
+    return over_axes(product, product.axes, partial(code, call), [*numbers, *further])
 
 
-def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: CodeOf) -> bool:
+def _sums_tiled(call: RoutineCall, product: Product, parts: int = 1) -> Tiled | None:
+    """Sums over windows in tiles: ``product`` is the product of all terms."""
+    further = [product.extents[2], product.matrices]
+    apart = product_parts.in_parts(product, parts, call.scratch) if parts > 1 else product
+    return _tiled(call, apart, _code_for_sums, further)
+
+
+def _parts_of(product: Product) -> int:
+    """In how many parts sums over windows are computed."""
+    rows, columns, _ = product.extents
+    if any(apart != rows * columns for *_, apart in product.batch):
+        return 1
+    return _parts_for(product.dtype, product.extents, product.matrices)
+
+
+def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> int:
+    return product_parts.count_of(block_over_axes(dtype, *extents[:2]), extents, matrices, thread_count())
+
+
+def _scratch_for_parts(node: Node) -> int:
+    *batch, rows, columns = node.shape
+    parts = _parts_for(node.dtype, (rows, columns, node.inputs[1].shape[-2]), prod(batch))
+    return parts * node.size * node.dtype.size if parts > 1 else 0
+
+
+Tiles = Callable[[RoutineCall, Product], Tiled | None]
+
+
+def _attaches(call: RoutineCall, whole: bool, in_memory: bool, tiles: Tiles) -> bool:
     """Whether a kernel can be attached: it must not need whole rows if these are of several groups, nor a single
     column."""
     product = _product_of(call, whole, in_memory)
     if product.extents[1] == 1 or (whole and product.matrices > 1):
         return False
-    tiled = _tiled(call, product, code)
+    tiled = tiles(call, product)
     return tiled is not None and are_worth_calls(product, tiled, whole)
+
+
+def _attaches_to_sums(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
+    """The same for sums over windows, which must not be computed in parts."""
+    return _parts_of(_product_of(call, whole, in_memory)) == 1 and _attaches(call, whole, in_memory, _sums_tiled)
 
 
 def _reads(node: Node, position: int, factors: Factors) -> bool:
@@ -166,23 +201,32 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     return columns[-1][1] == 1 or columns[-1][0] == 1
 
 
-@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, code=_code_for_windows), reads=_reads)
+_windows_tiled = partial(_tiled, code=_code_for_windows)
+
+
+@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, tiles=_windows_tiled), reads=_reads)
 def _step(call: RoutineCall) -> RoutineStep:
-    """The step for products of windows."""
-    return _step_of(call, _code_for_windows)
-
-
-@p.windowed_sums.routine.on("cpu", attaches=partial(_attaches, code=_code_for_sums), reads=_reads)
-def _step_of_sums(call: RoutineCall) -> RoutineStep:
-    """The step for sums over windows."""
-    return _step_of(call, _code_for_sums)
-
-
-def _step_of(call: RoutineCall, code: CodeOf) -> RoutineStep:
-    """A step that computes its result in tiles, which threads share."""
-    attached = call.attached
-    in_memory = attached is None or attached.in_memory
-    product = _product_of(call, attached is not None and attached.whole, in_memory)
-    tiled = _tiled(call, product, code)
+    """The step for products of windows, in tiles, which threads share."""
+    product = _product_for(call)
+    tiled = _windows_tiled(call, product)
     assert tiled is not None
     return step_of(product, tiled)
+
+
+@p.windowed_sums.routine.on("cpu", scratch=_scratch_for_parts, attaches=_attaches_to_sums, reads=_reads)
+def _steps_of_sums(call: RoutineCall) -> list[RoutineStep]:
+    """The step for sums over windows, in tiles; or the one for sums of parts, and the one that adds these up."""
+    product = _product_for(call)
+    parts = _parts_of(product)
+    tiled = _sums_tiled(call, product, parts)
+    assert tiled is not None
+    if parts == 1:
+        return [step_of(product, tiled)]
+    apart = product_parts.in_parts(product, parts, call.scratch)
+    return [step_of(apart, tiled), product_parts.adding(product, parts, call.scratch)]
+
+
+def _product_for(call: RoutineCall) -> Product:
+    """The product for a step that is made, with what is attached to it."""
+    attached = call.attached
+    return _product_of(call, attached is not None and attached.whole, attached is None or attached.in_memory)

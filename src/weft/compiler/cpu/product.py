@@ -168,8 +168,13 @@ class TileWriter(ProductStepWriter):
         self.c_step = self.either(reused, 0, self.c_row)
         in_memory = self.in_result(matrices["c"], self.add(self.multiply(top, self.c_row), left))
         matrices["c"] = self.made_at(in_memory, self.scratch)
+        self.begin, self.end = self.terms_of(matrix)
         with self.e.loop("0", columns, width) as start:
             self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
+
+    def terms_of(self, matrix: str) -> tuple[str, str]:
+        """The first term of the sums of a matrix, and the one after the last."""
+        return "0", self.number(INNER)
 
     def row_distance(self) -> str:
         """The distance between rows of the result in memory."""
@@ -177,13 +182,13 @@ class TileWriter(ProductStepWriter):
 
     def tile(self, unit: _Unit, across: str) -> None:
         """The tile of a unit that begins ``across`` columns after the first column."""
-        inner, most = self.number(INNER), self.number(TERMS)
+        begin, inner, most = self.begin, self.end, self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)
         panels = self.divide(self.add(columns, self.block.columns - 1), self.block.columns)
         wide = self.multiply(panels, self.block.columns)
         # Without terms the loop runs once all the same, to store zeros.
-        with self.e.loop("0", self.larger(inner, "1"), most) as first:
+        with self.e.loop(begin, self.larger(inner, self.add(begin, 1)), most) as first:
             end = self.larger(self.smaller(self.add(first, most), inner), self.add(first, 1))
             with self.e.loop(first, end, DEPTH) as term:
                 part = Terms(term, self.rest(inner, term, DEPTH), self.subtract(term, first))
@@ -203,7 +208,7 @@ class TileWriter(ProductStepWriter):
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
         target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
-        counts = part.depth, self.compare("ne", part.first, 0)
+        counts = part.depth, self.compare("ne", part.first, self.begin)
         with self.e.loop("0", present, self.block.rows) as row:
             if self.converts_panels_alone:
                 top = self.add(self.add(unit.top, start), row)

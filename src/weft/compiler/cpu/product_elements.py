@@ -2,7 +2,8 @@
 of convolutions.
 
 They are computed in blocks, as other products, and have the same bits. Windows are the terms. The kernel reads elements
-where they are in the array, by tables of addresses, so the array is not copied to pad it.
+where they are in the array, by tables of addresses, so the array is not copied to pad it. Blocks of terms may be parts
+with sums of their own: see `product_parts`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from weft.compiler.cpu.product_axes import TilesOverAxes, packing
 from weft.compiler.cpu.product_kernel import TERMS_AHEAD, kernel_of_elements, kernels
 from weft.compiler.cpu.product_step import INNER, Block
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS
-from weft.compiler.cpu.product_windows import BATCH_AXES
+from weft.compiler.cpu.product_windows import BATCH_AXES as ALL_TERMS
 from weft.compiler.cpu.windows_in_memory import (
     CHANNELS,
     FEWEST_CHANNELS,
@@ -29,6 +30,9 @@ from weft.compiler.cpu.windows_in_memory import (
     write_windows,
 )
 from weft.primitives.products import DEPTH
+
+# After the numbers that describe windows: how many terms there are, and how many matrices have each part of them.
+MATRICES, BATCH_AXES = ALL_TERMS + 1, ALL_TERMS + 2
 
 _OF_ONE, _OF_SEVERAL = "one_element_", "several_elements_"
 """The kinds of kernels: all rows of a panel are of one element of windows, or not."""
@@ -93,8 +97,13 @@ class _TilesOfElements(TilesOverAxes):
         with self.e.loop("0", str(DEPTH + TERMS_AHEAD)) as term:
             self.e.store("ptr", self.zeros, self.moved(self.nothing, term, "ptr"))
 
+    def terms_of(self, matrix: str) -> tuple[str, str]:
+        part, _ = self.parts(matrix, self.number(MATRICES))
+        first = self.multiply(part, self.number(INNER))
+        return first, self.smaller(self.add(first, self.number(INNER)), self.number(ALL_TERMS))
+
     def note_terms(self, part: Terms) -> None:
-        count = f"i64 {self.number(INNER)}, i64 {part.depth}"
+        count = f"i64 {self.number(ALL_TERMS)}, i64 {part.depth}"
         windows = self.moved(self.windows, part.before, "i64")
         self.e.emit(
             f"call void @write_windows(ptr {self.numbers_from(WINDOWS)}, i64 {part.first}, {count}, ptr {windows})"
