@@ -12,24 +12,36 @@ GRADIENTS = """
     import weft.core as mx
     from weft.runtime import recording
 
-    def steps_and_bits(array, weights, transposed=False, dtype=mx.float32, **geometry):
+    def show(function, *arguments):
+        mx.eval(*arguments)
+        with recording.recorded() as recorder:
+            found = function(*arguments)
+            mx.eval(found)
+        steps = sum(run.plan.steps.count for run in recorder.runs)
+        print(steps, hashlib.sha256(np.array(found).tobytes()).hexdigest())
+
+    def of_convolution(array, weights, transposed=False, dtype=mx.float32, **geometry):
         rng = np.random.default_rng(0)
         x, w = (mx.array(rng.normal(size=shape), dtype) for shape in (array, weights))
         convolve = mx.conv_transpose2d if transposed else mx.conv2d
         y = convolve(x, w, **geometry)
         ct = mx.array(rng.normal(size=y.shape), dtype)
-        mx.eval(x, w, y, ct)
-        with recording.recorded() as recorder:
-            (found,) = mx.vjp(lambda w: convolve(x, w, **geometry), [w], [ct])[1]
-            mx.eval(found)
-        steps = sum(run.plan.steps.count for run in recorder.runs)
-        print(steps, hashlib.sha256(np.array(found).tobytes()).hexdigest())
+        show(lambda x, w, ct: mx.vjp(lambda w: convolve(x, w, **geometry), [w], [ct])[1][0], x, w, ct)
+
+    def of_matrices(left, right, function=lambda x, y: x.swapaxes(-1, -2) @ y, dtype=mx.float32):
+        rng = np.random.default_rng(0)
+        show(function, *[mx.array(rng.normal(size=shape), dtype) for shape in (left, right)])
 
     for batch in (8, 9, 10):
-        steps_and_bits((batch, 16, 17, 32), (64, 3, 3, 16), groups=2, padding=1)
-    steps_and_bits((8, 20, 20, 32), (24, 4, 4, 32), transposed=True, stride=2, padding=1)
-    steps_and_bits((8, 19, 21, 17), (19, 3, 2, 17), stride=2, dtype=mx.float64)
-    steps_and_bits((6, 19, 15, 16), (40, 3, 3, 16), padding=(3, 0))
+        of_convolution((batch, 16, 17, 32), (64, 3, 3, 16), groups=2, padding=1)
+    of_convolution((8, 20, 20, 32), (24, 4, 4, 32), transposed=True, stride=2, padding=1)
+    of_convolution((8, 19, 21, 17), (19, 3, 2, 17), stride=2, dtype=mx.float64)
+    of_convolution((6, 19, 15, 16), (40, 3, 3, 16), padding=(3, 0))
+    of_matrices((9000, 64), (9000, 200))
+    of_matrices((6100, 70), (6100, 50), dtype=mx.float64)
+    of_matrices((2, 6000, 40), (2, 6000, 30))
+    of_matrices((40, 9000), (9000, 30), lambda x, y: mx.maximum(x @ y + 1, 0))
+    of_matrices((9000, 2, 64), (9000, 2, 48), lambda x, y: x.reshape(-1, 64).T @ y[::-1].reshape(-1, 48))
 """
 
 

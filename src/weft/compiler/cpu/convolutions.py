@@ -16,6 +16,7 @@ from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul import are_worth_calls, factors_of, over_axes, step_of
 from weft.compiler.cpu.product_axes import MOST_FACTORS, block_over_axes
 from weft.compiler.cpu.product_step import Block, Sources
+from weft.compiler.cpu.product_tiles import DirectReading, Lying
 from weft.compiler.cpu.windows_in_memory import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
@@ -139,33 +140,26 @@ def _edge(call: RoutineCall, block: Block) -> int:
     return index(-(-(call.operands[1].shape[-1] % block.columns) // block.lanes))
 
 
-def _tiled(call: RoutineCall, product: Product, code: CodeOf, further: Sequence[int] = ()) -> Tiled | None:
+def _tiled(call: RoutineCall, product: Product, code: CodeOf) -> Tiled | None:
     x, params = call.operands[0], call.params
     rank = len(x.shape) - 2
     fields = [params["counts"], x.shape[1:-1], *[params[name] for name in ("sizes", "strides", "spacings", "low")]]
     axes = [WindowAxis(*[field[axis] for field in (*fields, x.strides[1:-1])]) for axis in range(rank)]
     numbers = window_numbers(call.results[0].shape[-1], _channels(call), x.strides[0], axes)
     assert product.axes is not None
-    return over_axes(product, product.axes, partial(code, call), [*numbers, *further])
-
-
-def _sums_tiled(call: RoutineCall, product: Product, parts: int = 1) -> Tiled | None:
-    """Sums over windows in tiles: ``product`` is the product of all terms."""
-    further = [product.extents[2], product.matrices]
-    apart = product_parts.in_parts(product, parts, call.scratch) if parts > 1 else product
-    return _tiled(call, apart, _code_for_sums, further)
+    return over_axes(product, product.axes, partial(code, call), numbers)
 
 
 def _parts_of(product: Product) -> int:
     """In how many parts sums over windows are computed."""
-    rows, columns, _ = product.extents
-    if any(apart != rows * columns for *_, apart in product.batch):
+    if not product_parts.are_contiguous(product):
         return 1
     return _parts_for(product.dtype, product.extents, product.matrices)
 
 
 def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> int:
-    return product_parts.count_of(block_over_axes(dtype, *extents[:2]), extents, matrices, thread_count())
+    lying = Lying(True, DirectReading.NOWHERE)
+    return product_parts.count_of(block_over_axes(dtype, *extents[:2]), extents, matrices, thread_count(), lying)
 
 
 def _scratch_for_parts(node: Node) -> int:
@@ -174,22 +168,19 @@ def _scratch_for_parts(node: Node) -> int:
     return parts * node.size * node.dtype.size if parts > 1 else 0
 
 
-Tiles = Callable[[RoutineCall, Product], Tiled | None]
-
-
-def _attaches(call: RoutineCall, whole: bool, in_memory: bool, tiles: Tiles) -> bool:
+def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: CodeOf) -> bool:
     """Whether a kernel can be attached: it must not need whole rows if these are of several groups, nor a single
     column."""
     product = _product_of(call, whole, in_memory)
     if product.extents[1] == 1 or (whole and product.matrices > 1):
         return False
-    tiled = tiles(call, product)
+    tiled = _tiled(call, product, code)
     return tiled is not None and are_worth_calls(product, tiled, whole)
 
 
 def _attaches_to_sums(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
     """The same for sums over windows, which must not be computed in parts."""
-    return _parts_of(_product_of(call, whole, in_memory)) == 1 and _attaches(call, whole, in_memory, _sums_tiled)
+    return _parts_of(_product_of(call, whole, in_memory)) == 1 and _attaches(call, whole, in_memory, _code_for_sums)
 
 
 def _reads(node: Node, position: int, factors: Factors) -> bool:
@@ -201,32 +192,31 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     return columns[-1][1] == 1 or columns[-1][0] == 1
 
 
-_windows_tiled = partial(_tiled, code=_code_for_windows)
-
-
-@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, tiles=_windows_tiled), reads=_reads)
+@p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, code=_code_for_windows), reads=_reads)
 def _step(call: RoutineCall) -> RoutineStep:
-    """The step for products of windows, in tiles, which threads share."""
-    product = _product_for(call)
-    tiled = _windows_tiled(call, product)
-    assert tiled is not None
-    return step_of(product, tiled)
+    """The step for products of windows."""
+    return _step_of(call, _product_for(call), _code_for_windows)
 
 
 @p.windowed_sums.routine.on("cpu", scratch=_scratch_for_parts, attaches=_attaches_to_sums, reads=_reads)
 def _steps_of_sums(call: RoutineCall) -> list[RoutineStep]:
-    """The step for sums over windows, in tiles; or the one for sums of parts, and the one that adds these up."""
+    """The step for sums over windows; or one for the sums of parts, and one that adds these up."""
     product = _product_for(call)
     parts = _parts_of(product)
-    tiled = _sums_tiled(call, product, parts)
-    assert tiled is not None
     if parts == 1:
-        return [step_of(product, tiled)]
+        return [_step_of(call, product, _code_for_sums)]
     apart = product_parts.in_parts(product, parts, call.scratch)
-    return [step_of(apart, tiled), product_parts.adding(product, parts, call.scratch)]
+    return [_step_of(call, apart, _code_for_sums), product_parts.adding(product, parts, call.scratch)]
 
 
 def _product_for(call: RoutineCall) -> Product:
-    """The product for a step that is made, with what is attached to it."""
+    """The product for a step, with the kernel that is attached to it."""
     attached = call.attached
     return _product_of(call, attached is not None and attached.whole, attached is None or attached.in_memory)
+
+
+def _step_of(call: RoutineCall, product: Product, code: CodeOf) -> RoutineStep:
+    """A step that computes its result in tiles, which threads share."""
+    tiled = _tiled(call, product, code)
+    assert tiled is not None
+    return step_of(product, tiled)

@@ -2,8 +2,7 @@
 of convolutions.
 
 They are computed in blocks, as other products, and have the same bits. Windows are the terms. The kernel reads elements
-where they are in the array, by tables of addresses, so the array is not copied to pad it. Blocks of terms may be parts
-with sums of their own: see `product_parts`.
+where they are in the array, by tables of addresses, so the array is not copied to pad it.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
-from weft.compiler.cpu.product import Panels, Terms, step_function
+from weft.compiler.cpu.product import ALL_TERMS, Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
 from weft.compiler.cpu.product_kernel import TERMS_AHEAD, kernel_of_elements, kernels
-from weft.compiler.cpu.product_step import INNER, Block
+from weft.compiler.cpu.product_step import Block
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS
-from weft.compiler.cpu.product_windows import BATCH_AXES as ALL_TERMS
+from weft.compiler.cpu.product_windows import BATCH_AXES
 from weft.compiler.cpu.windows_in_memory import (
     CHANNELS,
     FEWEST_CHANNELS,
@@ -30,9 +29,6 @@ from weft.compiler.cpu.windows_in_memory import (
     write_windows,
 )
 from weft.primitives.products import DEPTH
-
-# After the numbers that describe windows: how many terms there are, and how many matrices have each part of them.
-MATRICES, BATCH_AXES = ALL_TERMS + 1, ALL_TERMS + 2
 
 _OF_ONE, _OF_SEVERAL = "one_element_", "several_elements_"
 """The kinds of kernels: all rows of a panel are of one element of windows, or not."""
@@ -96,11 +92,6 @@ class _TilesOfElements(TilesOverAxes):
         self.nothing = self.e.slot(f"[{DEPTH + TERMS_AHEAD} x ptr], align 64")
         with self.e.loop("0", str(DEPTH + TERMS_AHEAD)) as term:
             self.e.store("ptr", self.zeros, self.moved(self.nothing, term, "ptr"))
-
-    def terms_of(self, matrix: str) -> tuple[str, str]:
-        part, _ = self.parts(matrix, self.number(MATRICES))
-        first = self.multiply(part, self.number(INNER))
-        return first, self.smaller(self.add(first, self.number(INNER)), self.number(ALL_TERMS))
 
     def note_terms(self, part: Terms) -> None:
         count = f"i64 {self.number(ALL_TERMS)}, i64 {part.depth}"

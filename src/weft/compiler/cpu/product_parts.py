@@ -1,8 +1,8 @@
 """Products of few rows and columns with many terms, whose threads share the terms.
 
-If threads shared the result, each would have a small tile, and would read and pack large parts of both operands for it.
-Instead the sums of each block of ``DEPTH`` terms are computed apart, as a *part* of its own, in scratch memory. A second
-step adds up the parts in the order of the terms, as it is done elsewhere block by block. So bits are the same.
+If threads shared the result, each would have a small tile, and read and pack large parts of both operands for it.
+Instead the sums of each block of ``DEPTH`` terms are computed apart, as a *part* of its own, in scratch memory. A
+second step adds up the parts in the order of the terms, as it is done elsewhere block by block. So bits are the same.
 """
 
 from __future__ import annotations
@@ -26,35 +26,49 @@ from weft.runtime.steps import Place
 
 BYTES_OF_THREAD = 1 << 20
 """The most bytes of parts for each thread: its second cache holds them until they are added up."""
+MANY_TERMS = 4
+"""There must be so many times as many terms as rows, or columns."""
 OF_UNIT = 512
 """How many elements of the result the second step computes as a unit."""
-
-_LYING = tiles.Lying(True, tiles.DirectReading.NOWHERE)
-"""The left operand is read in place, and the right one is packed."""
 
 
 @as_a_whole
 @cache
-def count_of(block: Block, extents: tuple[int, int, int], matrices: int, threads: int) -> int:
+def count_of(block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: tiles.Lying) -> int:
     """In how many parts the sums of a product are computed; 1 if that takes no longer."""
     rows, columns, inner = extents
     count = -(-inner // DEPTH)
     results = matrices * rows * columns
-    if threads == 1 or count < 2 or count * results * block.dtype.size > threads * BYTES_OF_THREAD:
+    if threads == 1 or count < 2 or inner < MANY_TERMS * max(rows, columns):
         return 1
-    whole, _ = tiles.time_of(block, extents, matrices, threads, _LYING)
-    apart, busy = tiles.time_of(block, (rows, columns, DEPTH), count * matrices, threads, _LYING)
+    if count * results * block.dtype.size > threads * BYTES_OF_THREAD:
+        return 1
+    whole, _ = tiles.time_of(block, extents, matrices, threads, lying)
+    apart, busy = tiles.time_of(block, (rows, columns, DEPTH), count * matrices, threads, lying)
     return count if apart + 2 * tiles.PASSING * count * results / busy < whole else 1
 
 
-def in_parts(product: Product, count: int, scratch: Place) -> Product:
-    """The products of all parts, in scratch memory. Their terms are those of the product one after the other."""
+def are_contiguous(product: Product) -> bool:
+    """Whether all results of a product are in memory without gaps, as the second step writes them."""
     rows, columns, _ = product.extents
-    each = rows * columns
-    batch = [(extent, left, right, each) for extent, left, right, _ in product.batch]
-    batch = [(count, 0, 0, product.matrices * each), *batch]
-    places = [*product.places[:2], scratch]
-    return product._replace(extents=(rows, columns, DEPTH), batch=batch, places=places)
+    size = rows * columns
+    for extent, _, _, apart in reversed(product.batch):
+        if apart != size:
+            return False
+        size *= extent
+    return True
+
+
+def in_parts(product: Product, count: int, scratch: Place) -> Product:
+    """The products of all parts, in scratch memory."""
+    rows, columns, inner = product.extents
+    matrices = product.matrices
+    return product._replace(
+        extents=(rows, columns, DEPTH),
+        batch=[(count, 0, 0, matrices * rows * columns), *product.batch],
+        places=[*product.places[:2], scratch],
+        parts=(inner, matrices),
+    )
 
 
 def adding(product: Product, count: int, scratch: Place) -> RoutineStep:
