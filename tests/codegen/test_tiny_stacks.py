@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.cpu import converted_stacks, matmul, tiny_stacks
 from weft.compiler.cpu.tiny_groups import Tiny
-from weft.primitives.routine import Operand, RoutineCall, RoutineStep
+from weft.primitives.routine import Operand, RoutineCall
 from weft.runtime.precision import REPRODUCIBLE
 
 DTYPES = [mx.float32, mx.float64, mx.int32, mx.int64, mx.uint32, mx.float16, mx.bfloat16]
@@ -88,8 +88,9 @@ def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases:
     for (rows, columns, inner), count in cases.some(5, list(product(EXTENTS, [2, 31, 64, 700]))):
         shapes = [(count, rows, inner), (count, inner, columns), (count, rows, columns)]
         a, b, c = [Operand(x, dtype, (x[1] * x[2], x[2], 1), slot, 0) for slot, x in enumerate(shapes)]
-        step = matmul.step(RoutineCall({"precision": REPRODUCIBLE}, (a, b), (c,), (0, 0)))
-        assert isinstance(step, RoutineStep)
+        made = matmul.steps(RoutineCall({"precision": REPRODUCIBLE}, (a, b), (c,), (0, 0)))
+        assert isinstance(made, list)
+        (step,) = made
         memory = [Guarded(int(np.prod(shape)) * dtype.size) for shape in shapes]
         table = (ctypes.c_void_p * 3)(*[one.address for one in memory])
         native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(step.code)

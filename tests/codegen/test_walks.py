@@ -7,7 +7,8 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
-from weft.compiler.cpu.loops import MOST_TRANSPOSITIONS, generate
+from weft.compiler.cpu.lane_loops import MOST_TRANSPOSITIONS
+from weft.compiler.cpu.loops import generate
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.runtime.host import host
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.cpu import depthwise, product_elements, product_windows
+from weft.compiler.cpu import depthwise, product_elements, product_parts, product_windows
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul import are_worth_calls, factors_of, over_axes, step_of
-from weft.compiler.cpu.product_axes import MOST_FACTORS
+from weft.compiler.cpu.product_axes import MOST_FACTORS, block_over_axes
 from weft.compiler.cpu.product_step import Block, Sources
+from weft.compiler.cpu.product_tiles import DirectReading, Lying
 from weft.compiler.cpu.windows_in_memory import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers
+from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
 from weft.primitives.convolution import rounded, widened
@@ -27,6 +29,7 @@ from weft.primitives.products import leading
 from weft.primitives.replacing import replaces
 from weft.primitives.routine import Factors, RoutineCall, RoutineStep
 from weft.primitives.windowed import windowed, windowed_weights
+from weft.runtime.executor import thread_count
 
 _FEWEST_WINDOWS = 32
 """Fewer windows are copied: a product of few rows reads weights where they are."""
@@ -147,6 +150,24 @@ def _tiled(call: RoutineCall, product: Product, code: CodeOf) -> Tiled | None:
     return over_axes(product, product.axes, partial(code, call), numbers)
 
 
+def _parts_of(product: Product) -> int:
+    """In how many parts sums over windows are computed."""
+    if not product_parts.are_contiguous(product):
+        return 1
+    return _parts_for(product.dtype, product.extents, product.matrices)
+
+
+def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> int:
+    lying = Lying(True, DirectReading.NOWHERE)
+    return product_parts.count_of(block_over_axes(dtype, *extents[:2]), extents, matrices, thread_count(), lying)
+
+
+def _scratch_for_parts(node: Node) -> int:
+    *batch, rows, columns = node.shape
+    parts = _parts_for(node.dtype, (rows, columns, node.inputs[1].shape[-2]), prod(batch))
+    return parts * node.size * node.dtype.size if parts > 1 else 0
+
+
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: CodeOf) -> bool:
     """Whether a kernel can be attached: it must not need whole rows if these are of several groups, nor a single
     column."""
@@ -155,6 +176,11 @@ def _attaches(call: RoutineCall, whole: bool, in_memory: bool, code: CodeOf) -> 
         return False
     tiled = _tiled(call, product, code)
     return tiled is not None and are_worth_calls(product, tiled, whole)
+
+
+def _attaches_to_sums(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
+    """The same for sums over windows, which must not be computed in parts."""
+    return _parts_of(_product_of(call, whole, in_memory)) == 1 and _attaches(call, whole, in_memory, _code_for_sums)
 
 
 def _reads(node: Node, position: int, factors: Factors) -> bool:
@@ -169,20 +195,28 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
 @p.windowed_matmul.routine.on("cpu", attaches=partial(_attaches, code=_code_for_windows), reads=_reads)
 def _step(call: RoutineCall) -> RoutineStep:
     """The step for products of windows."""
-    return _step_of(call, _code_for_windows)
+    return _step_of(call, _product_for(call), _code_for_windows)
 
 
-@p.windowed_sums.routine.on("cpu", attaches=partial(_attaches, code=_code_for_sums), reads=_reads)
-def _step_of_sums(call: RoutineCall) -> RoutineStep:
-    """The step for sums over windows."""
-    return _step_of(call, _code_for_sums)
+@p.windowed_sums.routine.on("cpu", scratch=_scratch_for_parts, attaches=_attaches_to_sums, reads=_reads)
+def _steps_of_sums(call: RoutineCall) -> list[RoutineStep]:
+    """The step for sums over windows; or one for the sums of parts, and one that adds these up."""
+    product = _product_for(call)
+    parts = _parts_of(product)
+    if parts == 1:
+        return [_step_of(call, product, _code_for_sums)]
+    apart = product_parts.in_parts(product, parts, call.scratch)
+    return [_step_of(call, apart, _code_for_sums), product_parts.adding(product, parts, call.scratch)]
 
 
-def _step_of(call: RoutineCall, code: CodeOf) -> RoutineStep:
-    """A step that computes its result in tiles, which threads share."""
+def _product_for(call: RoutineCall) -> Product:
+    """The product for a step, with the kernel that is attached to it."""
     attached = call.attached
-    in_memory = attached is None or attached.in_memory
-    product = _product_of(call, attached is not None and attached.whole, in_memory)
+    return _product_of(call, attached is not None and attached.whole, attached is None or attached.in_memory)
+
+
+def _step_of(call: RoutineCall, product: Product, code: CodeOf) -> RoutineStep:
+    """A step that computes its result in tiles, which threads share."""
     tiled = _tiled(call, product, code)
     assert tiled is not None
     return step_of(product, tiled)

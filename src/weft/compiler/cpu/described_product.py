@@ -20,7 +20,8 @@ class Product(NamedTuple):
     whether it needs whole rows, ``in_memory`` whether the result is made in memory or in scratch memory of the step.
     ``axes`` are the axes in memory that rows, terms of the left operand, terms of the right one and columns go over, if
     any of these goes over several. ``feeder`` is a kernel that makes the left operand. If ``is_fast``, the processor's
-    own roundings may be used.
+    own roundings may be used. If these are products of parts of the terms, ``parts`` are how many terms there are in
+    all, and how many matrices have each part: see `product_parts`.
     """
 
     dtype: Dtype
@@ -35,6 +36,7 @@ class Product(NamedTuple):
     axes: tuple[product_axes.AxisFactors, ...] | None = None
     feeder: Attached | None = None
     is_fast: bool = False
+    parts: tuple[int, int] | None = None
 
     @property
     def matrices(self) -> int:

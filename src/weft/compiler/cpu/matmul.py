@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 
 import weft.primitives as p
 from weft import dtypes
@@ -16,6 +17,7 @@ from weft.compiler.cpu import (
     product_complex,
     product_lines,
     product_pairs,
+    product_parts,
 )
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
@@ -48,9 +50,11 @@ _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtype
 
 def _attaches(call: RoutineCall, whole: bool, in_memory: bool) -> bool:
     """Whether a kernel can be attached to a product. It cannot if numbers are complex, if there is little work, or if
-    the kernel needs whole rows and tiles are narrower. Nor can it if columns are read line by line, or if a single
-    column is not computed as a row, because the lanes of the kernel go along it."""
+    the kernel needs whole rows and tiles are narrower. Nor can it if columns are read line by line, if a single column
+    is not computed as a row, because the lanes of the kernel go along it, or if sums are computed in parts."""
     product = _product_of(call, whole, in_memory)
+    if _parts_of(call, product) > 1:
+        return False
     in_own_way = product.axes is not None and (product.extents[1] == 1 or _is_of_lines(product))
     if product.dtype.is_complex or in_own_way:
         return False
@@ -112,16 +116,50 @@ def _rounds(node: Node, dtype: Dtype) -> bool:
     return halves and complete and node.keywords["precision"] != FAST
 
 
-@p.matmul.routine.on("cpu", attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds, rounds=_rounds)
-def step(call: RoutineCall) -> RoutineStep:
-    """The step for a matrix product. The result is computed in tiles, which the threads share."""
+def _parts_of(call: RoutineCall, product: Product) -> int:
+    """In how many parts the sums of a product are computed. Only products in blocks have parts."""
+    parts = _parts_for(call.results[0].dtype, product.extents, product.matrices)
+    if parts == 1 or product.attached is not None or product.feeder is not None or _uses_tile_registers(call):
+        return 1
+    if product_pairs.takes(product.dtype, product.sources, product.extents) or _is_of_lines(product):
+        return 1
+    if product.axes is None and (of_stack(product) is not None or of_few(product) is not None):
+        return 1
+    return parts if product_parts.are_contiguous(product) else 1
+
+
+def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> int:
+    if dtype not in (dtypes.float32, dtypes.float64) or min(extents[:2]) <= few_rows.MOST_ROWS:
+        return 1
+    block = tiles.filled(tiles.block_of(dtype), extents[1], tiles.FEW_VECTORS)
+    return product_parts.count_of(block, extents, matrices, thread_count(), tiles.PACKED)
+
+
+def _scratch(node: Node) -> int:
+    """Room for the sums of all parts."""
+    *batch, rows, columns = node.shape
+    parts = _parts_for(node.dtype, (rows, columns, node.inputs[0].shape[-1]), prod(batch))
+    return parts * node.size * node.dtype.size if parts > 1 else 0
+
+
+@p.matmul.routine.on(
+    "cpu", scratch=_scratch, attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds, rounds=_rounds
+)
+def steps(call: RoutineCall) -> list[RoutineStep]:
+    """The step for a matrix product; or one for the sums of parts, and one that adds these up."""
     attached = call.attached
     in_memory = attached is None or attached.in_memory
     product = _product_of(call, attached is not None and attached.whole, in_memory)
+    parts = _parts_of(call, product)
+    if parts > 1:
+        apart = product_parts.in_parts(product, parts, call.scratch)
+        tiled = _of_blocks(apart) if apart.axes is None else over_axes(apart, apart.axes)
+        assert tiled is not None
+        return [step_of(apart, tiled, _way(apart, False)), product_parts.adding(product, parts, call.scratch)]
     in_tiles = _uses_tile_registers(call)
     tiled = _of_tile_registers(product) if in_tiles else of_stack(product) or _tiled(product)
     assert tiled is not None
-    return step_of(product, tiled, _way(product, in_tiles))
+    return [step_of(product, tiled, _way(product, in_tiles))]
 
 
 def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
@@ -294,7 +332,9 @@ def over_axes(
     ways = tiles.Way.IN_PLACE, right
     terms = tiles.terms_of(block, extents, (high, wide))
     factors = [*product_axes.factor_numbers(*axes), *further]
-    numbers = blocks.step_numbers(places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors)
+    numbers = blocks.step_numbers(
+        places, extents, strides, (high, wide), ways, batch, behind, span, terms, factors, parts=product.parts
+    )
     return partial(code, block), numbers, (high, wide * span)
 
 
@@ -341,7 +381,7 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     terms = tiles.terms_of(block, extents, (high, wide))
     least = [product_pairs.ALWAYS if product.is_fast else product_pairs.EXACT] if in_pairs else []
     numbers = blocks.step_numbers(
-        places, extents, strides, (high, wide), ways, batch, behind, span, terms, least, feeder
+        places, extents, strides, (high, wide), ways, batch, behind, span, terms, least, feeder, product.parts
     )
     address = partial(product_pairs.address if in_pairs else blocks.address, block, sources)
     return address, numbers, (high, wide * span)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
+from math import prod
 from typing import ClassVar, NamedTuple
 
 from weft import dtypes
@@ -42,8 +43,9 @@ from weft.runtime.steps import Place
 
 DTYPES = (dtypes.float32, dtypes.float64)
 
-# The positions of the step's numbers after those that every product has.
-TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, TERMS, FEEDER, BATCH_AXES = range(13, 23)
+# The positions of the step's numbers after those that every product has. There, the terms are those of a part.
+TILE_HEIGHT, TILE_WIDTH, DOWN, ACROSS, LEFT_WAY, RIGHT_WAY, SPAN, TERMS = range(13, 21)
+ALL_TERMS, MATRICES, FEEDER, BATCH_AXES = range(21, 25)
 
 
 @cache
@@ -171,8 +173,16 @@ class TileWriter(ProductStepWriter):
         self.c_step = self.either(reused, 0, self.c_row)
         in_memory = self.in_result(matrices["c"], self.add(self.multiply(top, self.c_row), left))
         matrices["c"] = self.made_at(in_memory, self.scratch)
+        self.begin, self.end = self.terms_of(matrix)
         with self.e.loop("0", columns, width) as start:
             self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
+
+    def terms_of(self, matrix: str) -> tuple[str, str]:
+        """The first term of the sums of a matrix, and the one after the last. The first matrices have the first part of
+        the terms, the next ones the second part: see `product_parts`."""
+        part, _ = self.parts(matrix, self.number(MATRICES))
+        first = self.multiply(part, self.number(INNER))
+        return first, self.smaller(self.add(first, self.number(INNER)), self.number(ALL_TERMS))
 
     def row_distance(self) -> str:
         """The distance between rows of the result in memory."""
@@ -180,13 +190,13 @@ class TileWriter(ProductStepWriter):
 
     def tile(self, unit: _Unit, across: str) -> None:
         """The tile of a unit that begins ``across`` columns after the first column."""
-        inner, most = self.number(INNER), self.number(TERMS)
+        begin, inner, most = self.begin, self.end, self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)
         panels = self.divide(self.add(columns, self.block.columns - 1), self.block.columns)
         wide = self.multiply(panels, self.block.columns)
         # Without terms the loop runs once all the same, to store zeros.
-        with self.e.loop("0", self.larger(inner, "1"), most) as first:
+        with self.e.loop(begin, self.larger(inner, self.add(begin, 1)), most) as first:
             end = self.larger(self.smaller(self.add(first, most), inner), self.add(first, 1))
             with self.e.loop(first, end, DEPTH) as term:
                 part = Terms(term, self.rest(inner, term, DEPTH), self.subtract(term, first))
@@ -206,7 +216,7 @@ class TileWriter(ProductStepWriter):
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
         target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
-        counts = part.depth, self.compare("ne", part.first, 0)
+        counts = part.depth, self.compare("ne", part.first, self.begin)
         with self.e.loop("0", present, self.block.rows) as row:
             if self.converts_panels_alone:
                 top = self.add(self.add(unit.top, start), row)
@@ -351,15 +361,17 @@ def step_numbers(
     terms: int = DEPTH,
     factors: Sequence[int] = (),
     feeder: Sequence[int] = attached.NONE,
+    parts: tuple[int, int] | None = None,
 ) -> list[int]:
     """The numbers of a step: table slot and byte offset of both operands and the result; rows, columns and terms; four
     strides; rows and columns of a tile; how many units a result has down and across; how operands are read; how many
-    tiles side by side are a unit; how many terms are packed at once; where the section of a feeder begins; the axes in
-    memory that operands go over, if several; for each batch axis its extent and three strides; and the sections of an
-    attached kernel and of the feeder."""
-    rows, columns, _ = extents
+    tiles side by side are a unit; how many terms are packed at once; all terms, and how many matrices have each part of
+    them; where the section of a feeder begins; the axes in memory that operands go over, if several; for each batch
+    axis its extent and three strides; and the sections of an attached kernel and of the feeder."""
+    rows, columns, inner = extents
+    all_terms, matrices = parts or (inner, prod([extent for extent, *_ in batch]))
     numbers = [number for place in places for number in place]
     units = -(-rows // tile[0]), -(-columns // (tile[1] * span))
-    numbers += [*extents, *strides, *tile, *units, *ways, span, terms]
+    numbers += [*extents, *strides, *tile, *units, *ways, span, terms, all_terms, matrices]
     behind = [*factors, len(batch), *[number for axis in batch for number in axis], *section]
     return [*numbers, len(numbers) + 1 + len(behind), *behind, *feeder]

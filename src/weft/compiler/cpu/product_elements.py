@@ -14,11 +14,11 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
-from weft.compiler.cpu.product import Panels, Terms, step_function
+from weft.compiler.cpu.product import ALL_TERMS, Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
 from weft.compiler.cpu.product_kernel import TERMS_AHEAD, kernel_of_elements, kernels
-from weft.compiler.cpu.product_step import INNER, Block
+from weft.compiler.cpu.product_step import Block
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS
 from weft.compiler.cpu.product_windows import BATCH_AXES
 from weft.compiler.cpu.windows_in_memory import (
@@ -94,7 +94,7 @@ class _TilesOfElements(TilesOverAxes):
             self.e.store("ptr", self.zeros, self.moved(self.nothing, term, "ptr"))
 
     def note_terms(self, part: Terms) -> None:
-        count = f"i64 {self.number(INNER)}, i64 {part.depth}"
+        count = f"i64 {self.number(ALL_TERMS)}, i64 {part.depth}"
         windows = self.moved(self.windows, part.before, "i64")
         self.e.emit(
             f"call void @write_windows(ptr {self.numbers_from(WINDOWS)}, i64 {part.first}, {count}, ptr {windows})"

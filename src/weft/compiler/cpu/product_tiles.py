@@ -194,6 +194,15 @@ def tile_of(
     return high * block.rows, wide * block.columns
 
 
+@cache
+def time_of(
+    block: Block, extents: tuple[int, int, int], matrices: int, threads: int, lying: Lying = PACKED
+) -> tuple[float, int]:
+    """The time that products take in the best tiles, as multiplications of a thread; and how many threads are busy."""
+    costs = _Costs(block, extents, matrices, threads, lying)
+    return costs.time(costs.best()) * extents[2], costs.busy
+
+
 @as_a_whole
 @cache
 def row_tile_of(

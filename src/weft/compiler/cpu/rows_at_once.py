@@ -45,7 +45,7 @@ FEWEST_ROWS = 3
 """With at most this many rows, registers hold the numbers of these rows for 8 terms."""
 SUMS_BYTES = 24 << 10
 """The most bytes that all sums of a strip take."""
-NARROWEST = 128
+NARROWEST = 64
 """How many columns the narrowest strip has: several cache lines of each row."""
 
 # The positions of the step's numbers after those that every product has.

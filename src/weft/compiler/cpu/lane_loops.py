@@ -1,0 +1,152 @@
+"""The loops over the lanes of a kernel on a CPU: blocks of lanes of a row, and tiles of rows whose loads are
+transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import dtypes
+from weft.compiler.codegen.memory import MEMORY_TYPES
+from weft.compiler.codegen.nest import NestWriter
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.memory import load_tile_row, load_transposed
+from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule
+from weft.compiler.kernel import VIRTUAL_LANES, Kernel
+from weft.dtypes import Dtype
+
+MOST_TRANSPOSITIONS = 8
+"""How many squares are transposed by code of their own; more are transposed in a loop."""
+
+
+class LaneLoops(NestWriter):
+    """A writer of the loop nest of a kernel, with its loops over lanes."""
+
+    def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
+        width = 1 if kernel.lane == "none" else VIRTUAL_LANES
+        super().__init__(
+            kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks, schedule.in_parts
+        )
+        self.schedule = schedule
+
+    def _lanes_of(self, block: str) -> tuple[str, str]:
+        """The range of the lanes of a block."""
+        size, extent = self.number("block"), self.number("lane")
+        start = self.e.assign(f"mul i64 {block}, {size}")
+        return start, self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
+
+    def _lane_block(self, block: str, body: Any) -> None:
+        self._lanes(*self._lanes_of(block), body)
+
+    def _lanes(self, start: str, stop: str, body: Any) -> None:
+        """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then the rest with a mask."""
+        length = self.e.assign(f"sub i64 {stop}, {start}")
+        whole = self.e.assign(f"and i64 {length}, {-self.width}")
+        if self.backwards and self.kernel.lane == "reduced":
+            self._lanes_from_the_end(length, whole, body)
+            return
+        full = self.e.assign(f"add i64 {start}, {whole}")
+        with self.e.loop(start, full, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            body()
+        with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
+            self.lane_index = full
+            self.mask = self._lanes_before(stop)
+            body()
+        self.mask = None
+
+    def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
+        """Run ``body`` over the lanes of a row from the last to the first: the rest, at the beginning, is in the upper
+        lanes."""
+        last = self.e.assign(f"sub i64 {length}, {self.width}")
+        with self.e.loop("0", whole, self.width) as index, self._scope():
+            self.lane_index, self.mask = self.e.assign(f"sub i64 {last}, {index}"), None
+            body()
+        with self.e.when(self.e.assign(f"icmp slt i64 {whole}, {length}")), self._scope():
+            self.lane_index = self.e.assign(f"sub i64 {last}, {whole}")
+            self.mask = (self._lane_indices() >= 0).name
+            body()
+        self.mask = None
+
+    def _tile(self, row: str, block: str) -> None:
+        """A block of rows: for each vector of lanes all rows, while what they share is in the cache."""
+        last = self.kernel.rows - 1
+        extent = self.number("row", last)
+        blocks = self.e.assign(f"sdiv i64 {self.e.assign(f'add i64 {extent}, {TILE_ROWS - 1}')}, {TILE_ROWS}")
+        self._enter_rows(self.e.assign(f"udiv i64 {row}, {blocks}"), last)
+        start = self.e.assign(f"mul i64 {self.e.assign(f'urem i64 {row}, {blocks}')}, {TILE_ROWS}")
+        stop = self._smaller(self.e.assign(f"add i64 {start}, {TILE_ROWS}"), extent)
+
+        def rows(tiles: dict[int, str]) -> None:
+            with self.e.loop(start, stop) as index, self._scope():
+                for position, tile in tiles.items():
+                    row = self.e.assign(f"sub i64 {index}, {start}")
+                    instruction = self.kernel.instructions[position]
+                    self.values[position] = load_tile_row(self.vector, instruction.dtype, tile, row)
+                self._advance("row", last, index, range(len(self.kernel.instructions)))
+                self._emit_row_values()
+                self._body()
+
+        first_lane, last_lane = self._lanes_of(block)
+        with self.e.loop(first_lane, last_lane, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            # Compiling transposed loads takes LLVM long: whole vectors and the masked rest share one copy of them.
+            tiles = self._transposed_tiles(start, extent)
+            end = self.e.assign(f"add i64 {index}, {self.width}")
+            with self.e.when(self.e.assign(f"icmp sle i64 {end}, {last_lane}")), self._scope():
+                rows(tiles)
+            with self.e.when(self.e.assign(f"icmp sgt i64 {end}, {last_lane}")), self._scope():
+                self.mask = self._lanes_before(last_lane)
+                rows(tiles)
+        self.mask = None
+
+    def _transposed_tiles(self, start: str, rows: str) -> dict[int, str]:
+        """For transposed loads, tiles with the current lanes of the rows from ``start`` on."""
+        L = self.vector
+        last = self.e.assign(f"sub i64 {self.number('lane')}, 1")
+        here = [self._smaller(self.e.assign(f"add i64 {self.lane_index}, {lane}"), last) for lane in range(self.width)]
+        row_numbers = self._numbered(start)
+        mask = (row_numbers < L.splat(Value(self.scalar, rows, dtypes.int64))).name
+        positions: dict[Dtype, list[int]] = {}
+        for position in self.schedule.transposed:
+            positions.setdefault(self.kernel.instructions[position].dtype, []).append(position)
+        tiles: dict[int, str] = {}
+        for dtype, alike in positions.items():
+            tiles |= self._tiles_of(dtype, alike, start, here, mask)
+        return tiles
+
+    def _tiles_of(
+        self, dtype: Dtype, positions: Sequence[int], start: str, lanes: Sequence[str], mask: str
+    ) -> dict[int, str]:
+        """Tiles for transposed loads of one dtype. If there are many, a loop goes over them, because LLVM would take
+        seconds for a sum of many transposed arrays."""
+        e, element, count = self.e, MEMORY_TYPES[dtype], len(positions)
+        tile_type = f"[{self.width} x <{self.width} x {element}>]"
+        tiles = e.slot(f"[{count} x {tile_type}]")
+
+        def at(pointer: str, type_: str, index: str | int) -> str:
+            return e.assign(f"getelementptr {type_}, ptr {pointer}, i64 {index}")
+
+        def source(position: int) -> tuple[str, str]:
+            """The element in lane 0 of the row, and the distance from lane to lane."""
+            first = e.assign(f"add i64 {self.offsets[position]}, {start}")
+            return at(self.bases[position], element, first), self.number(position, "lane")
+
+        def read(base: str, step: str, tile: str) -> None:
+            pointers = [at(base, element, e.assign(f"mul i64 {lane}, {step}")) for lane in lanes]
+            load_transposed(self.vector, dtype, pointers, mask, tile)
+
+        found = {position: at(tiles, tile_type, index) for index, position in enumerate(positions)}
+        if count <= MOST_TRANSPOSITIONS:
+            for position, tile in found.items():
+                read(*source(position), tile)
+            return found
+        bases, steps = e.slot(f"[{count} x ptr]"), e.slot(f"[{count} x i64]")
+        for index, position in enumerate(positions):
+            base, step = source(position)
+            e.store("ptr", base, at(bases, "ptr", index))
+            e.store("i64", step, at(steps, "i64", index))
+        with e.loop("0", str(count)) as number:
+            base, step = e.load("ptr", at(bases, "ptr", number)), e.load("i64", at(steps, "i64", number))
+            read(base, step, at(tiles, tile_type, number))
+        return found

@@ -1,0 +1,64 @@
+"""Sums of many terms are computed in parts if there are many threads; their bits are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.checks import run_python
+
+GRADIENTS = """
+    import hashlib
+    import numpy as np
+    import weft.core as mx
+    from weft.runtime import recording
+
+    def show(function, *arguments):
+        mx.eval(*arguments)
+        with recording.recorded() as recorder:
+            found = function(*arguments)
+            mx.eval(found)
+        steps = sum(run.plan.steps.count for run in recorder.runs)
+        print(steps, hashlib.sha256(np.array(found).tobytes()).hexdigest())
+
+    def of_convolution(array, weights, transposed=False, dtype=mx.float32, **geometry):
+        rng = np.random.default_rng(0)
+        x, w = (mx.array(rng.normal(size=shape), dtype) for shape in (array, weights))
+        convolve = mx.conv_transpose2d if transposed else mx.conv2d
+        y = convolve(x, w, **geometry)
+        ct = mx.array(rng.normal(size=y.shape), dtype)
+        show(lambda x, w, ct: mx.vjp(lambda w: convolve(x, w, **geometry), [w], [ct])[1][0], x, w, ct)
+
+    def of_matrices(left, right, function=lambda x, y: x.swapaxes(-1, -2) @ y, dtype=mx.float32):
+        rng = np.random.default_rng(0)
+        show(function, *[mx.array(rng.normal(size=shape), dtype) for shape in (left, right)])
+
+    for batch in (8, 9, 10):
+        of_convolution((batch, 16, 17, 32), (64, 3, 3, 16), groups=2, padding=1)
+    of_convolution((8, 20, 20, 32), (24, 4, 4, 32), transposed=True, stride=2, padding=1)
+    of_convolution((8, 19, 21, 17), (19, 3, 2, 17), stride=2, dtype=mx.float64)
+    of_convolution((6, 19, 15, 16), (40, 3, 3, 16), padding=(3, 0))
+    of_matrices((9000, 64), (9000, 200))
+    of_matrices((6100, 70), (6100, 50), dtype=mx.float64)
+    of_matrices((2, 6000, 40), (2, 6000, 30))
+    of_matrices((40, 9000), (9000, 30), lambda x, y: mx.maximum(x @ y + 1, 0))
+    of_matrices((9000, 2, 64), (9000, 2, 48), lambda x, y: x.reshape(-1, 64).T @ y[::-1].reshape(-1, 48))
+"""
+
+
+@pytest.fixture(scope="module")
+def of_one_thread() -> list[list[str]]:
+    return _found(1)
+
+
+def _found(threads: int) -> list[list[str]]:
+    """How many steps each gradient has, and its bits."""
+    lines = run_python(GRADIENTS, timeout=120, WEFT_NUM_THREADS=str(threads), WEFT_DISK_CACHE="").splitlines()
+    return [line.split() for line in lines]
+
+
+@pytest.mark.parametrize("threads", [2, 7, 16])
+def test_bits_do_not_depend_on_threads(threads: int, of_one_thread: list[list[str]]) -> None:
+    found = _found(threads)
+    assert [bits for _, bits in found] == [bits for _, bits in of_one_thread]
+    more = [int(steps) - int(before) for (steps, _), (before, _) in zip(found, of_one_thread, strict=True)]
+    assert threads == 2 or all(more)
