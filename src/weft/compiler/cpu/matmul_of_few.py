@@ -9,6 +9,7 @@ from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
 from weft.compiler.cpu.attached import Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
+from weft.compiler.cpu.few_rows_kernel import Strip
 from weft.runtime.executor import thread_count
 
 _WORK_OF_READER = 1 << 20
@@ -57,7 +58,7 @@ def _is_cached(product: Product) -> bool:
     return inner * columns * product.sources.right.size <= CACHED
 
 
-def strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
+def strip_of(product: Product, transposed: bool) -> Strip | None:
     """The strip for a product of few rows; None if there are too many rows."""
     dtype, sources, _, (rows, columns, inner) = product[:4]
     across, apart = product.strides[3] != 1, transposed and rows > 1
