@@ -6,9 +6,10 @@ same order as in `product`, so their bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from sys import maxsize
+from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
@@ -16,7 +17,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import FewRowsKernel, Strip
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -120,6 +121,15 @@ def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
     return 2 if stride * source.size % (WAY_BYTES // 2) == 0 else 4
 
 
+def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
+    """How many blocks of terms of a matrix in the second cache are summed side by side in place of vectors of columns:
+    two, if columns are in one set of the first cache, or in two, so that the lines of more than 16 columns evict each
+    other. Those of another block are in other sets. From further away, they would come later than lines of columns."""
+    wide = "+avx512f" in host.current().features and source is dtypes.float32
+    crowded = stride * source.size % (WAY_BYTES // 2) == 0
+    return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
+
+
 @cache
 def address(strip: Strip, sources: Sources) -> int:
     """The address of the step for products with a kind of strip and operands of the dtypes ``sources``."""
@@ -144,16 +154,32 @@ def functions(
         name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
         for name, (vectors, edge) in sizes.items()
     }
+    if strip.blocks > 1:
+        kernels["blocks"] = BlocksKernel(strip, sources.right, result)
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
     found.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
-        found.append(convert_rows(block_of(strip.dtype), sources.left))
+        found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
     return [*found, (step.e, step.function(name, linkage))]
 
 
 _Pointers = tuple[str, str, str]
 _Counts = tuple[str, str, str, str]
+_Multiply = Callable[[_Pointers, _Counts, Sequence[str]], None]
+
+
+class _Part(NamedTuple):
+    """What of a stack is multiplied: pointers to its first matrices, how many columns of the strip exist, how many
+    matrices are in the stack and in each call, and the numbers of a kernel that describe the stack."""
+
+    a: str
+    b: str
+    c: str
+    columns: str
+    matrices: str
+    at_once: str
+    stack: Sequence[str]
 
 
 class _FewRowsStep(ProductStepWriter):
@@ -175,7 +201,7 @@ class _FewRowsStep(ProductStepWriter):
         """The strides of the rows that the kernels read: from row to row and from term to term."""
         if not self.converted or not self.strip.beside:
             return self.number(A_ROW), self.number(A_INNER)
-        return self.either(self._is_one_row(), self.number(INNER), DEPTH), "1"
+        return self.either(self._is_one_row(), self.number(INNER), self.strip.blocks * DEPTH), "1"
 
     def _is_one_row(self) -> str:
         """Whether rows to convert have no gaps in memory and few terms, so that they are converted as a single row."""
@@ -240,30 +266,45 @@ class _FewRowsStep(ProductStepWriter):
         small = self.compare("sle", self.multiply(self.number(ROWS), inner), SMALL_MATRIX)
         at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
         stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
-        elements = self.elements | {"a": self.element}
-        with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
-            b_here = self.in_operand("b", b, self.multiply(term, self.number(B_INNER)))
-            a_here = self.in_operand("a", matrices["a"], self.multiply(term, self.number(A_INNER)))
-            numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
-            if self.converted:
-                self._convert(a_here, numbers[0], count)
-                a_here = self.converted
-            with e.loop("0", count, at_once) as other:
-                a, right, target = [
-                    self.moved(pointer, self.multiply(other, self._apart(name)), element)
-                    for pointer, (name, element) in zip((a_here, b_here, c), elements.items(), strict=True)
-                ]
-                self._rows((a, right, target), columns, numbers, stack)
+        part = _Part(matrices["a"], b, c, columns, count, at_once, stack)
+        single = "0"
+        if strip.blocks > 1:
+            some = e.assign(f"urem i64 {inner}, {strip.blocks * DEPTH}")
+            whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
+            single = self.either(whole, self.subtract(inner, some), 0)
+            with e.loop("0", single, strip.blocks * DEPTH) as term:
+                self._add_terms(part, term, strip.blocks * DEPTH, self._multiply_blocks)
+        with e.loop(single, e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
+            self._add_terms(part, term, DEPTH, self._multiply)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
-    def _rows(self, pointers: _Pointers, columns: str, numbers: tuple[str, str], stack: Sequence[str]) -> None:
+    def _add_terms(self, part: _Part, term: str, most: int, multiply: _Multiply) -> None:
+        """Multiply at most so many terms, from ``term`` on, for all matrices of a stack."""
+        b_here = self.in_operand("b", part.b, self.multiply(term, self.number(B_INNER)))
+        a_here = self.in_operand("a", part.a, self.multiply(term, self.number(A_INNER)))
+        numbers = self.rest(self.number(INNER), term, most), self.e.assign(f"icmp ne i64 {term}, 0")
+        if self.converted:
+            self._convert(a_here, numbers[0], part.matrices)
+            a_here = self.converted
+        elements = self.elements | {"a": self.element}
+        with self.e.loop("0", part.matrices, part.at_once) as other:
+            a, b, c = [
+                self.moved(pointer, self.multiply(other, self._apart(name)), element)
+                for pointer, (name, element) in zip((a_here, b_here, part.c), elements.items(), strict=True)
+            ]
+            self._rows((a, b, c), part, numbers, multiply)
+
+    def _rows(self, pointers: _Pointers, part: _Part, numbers: tuple[str, str], multiply: _Multiply) -> None:
         """Multiply all rows with a strip, in blocks of rows."""
         a, b, c = pointers
         with self.e.loop("0", self.number(ROWS), self.strip.rows) as row:
             left = self.further(a, self.multiply(row, self.left_strides[0]))
             target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
-            counts = self.rest(self.number(ROWS), row, self.strip.rows), columns, *numbers
-            self._multiply((left, b, target), counts, stack)
+            counts = self.rest(self.number(ROWS), row, self.strip.rows), part.columns, *numbers
+            multiply((left, b, target), counts, part.stack)
+
+    def _multiply_blocks(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
+        self._call("blocks", pointers, counts, stack)
 
     def _multiply(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         """Multiply rows with a strip, with part of one that ends in its last vector, or with fewer vectors one by one.

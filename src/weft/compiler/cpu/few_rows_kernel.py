@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
+from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, opaque, prefetch, read_columns
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
 from weft.dtypes import Dtype
@@ -23,6 +24,13 @@ LINES_AHEAD = 4
 """How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
 columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
+VECTORS_OF_TURN = 8
+"""How many vectors of a square are added before those of another one: with more, the processor sees too few additions
+that do not wait for each other, with fewer, lines of the first cache are read too often."""
+
+ADDRESSED_TOGETHER = 4
+"""How many columns are addressed by one pointer and multiples of the distance between columns."""
+
 MOST_STORES = 8
 """If more rows of sums are stored at once, their memory is prefetched."""
 
@@ -32,6 +40,9 @@ _KERNEL = (
 )
 
 
+_Vectors = dict[tuple[int, int], str]
+
+
 @dataclass(frozen=True)
 class Strip(Block):
     """A block as wide as the strip of columns that is a unit of work.
@@ -39,7 +50,8 @@ class Strip(Block):
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
-    ``far``: the matrix is in no cache, so lines of its columns are prefetched.
+    ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
+    summed side by side; then the strip is one vector.
     """
 
     across: bool
@@ -47,6 +59,7 @@ class Strip(Block):
     beside: bool
     in_pairs: bool = True
     far: bool = True
+    blocks: int = 1
 
 
 class FewRowsKernel:
@@ -60,13 +73,14 @@ class FewRowsKernel:
 
     parts = 1
 
-    def __init__(self, strip: Strip, source: Dtype, vectors: int, edge: bool, result: Dtype) -> None:
+    def __init__(self, strip: Strip, source: Dtype, vectors: int, edge: bool, result: Dtype, blocks: int = 1) -> None:
         self.strip, self.source, self.edge, self.result = strip, source, edge, result
         self.e = Emitter()
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
         self.vectors = vectors
-        self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(self.vectors)}
+        self.sums_of_row = list(product(range(blocks), range(vectors)))
+        self.sums = {(row, *key): self.e.slot(self.type) for row in range(strip.rows) for key in self.sums_of_row}
 
     def function(self, name: str) -> str:
         elements = {"a": self.strip.element, "b": MEMORY_TYPES[self.source], "c": MEMORY_TYPES[self.result]}
@@ -118,17 +132,17 @@ class FewRowsKernel:
         """The distance, in elements, of a term from the beginning of its row."""
         return term if self.strip.beside else self._times(term, "%a_inner")
 
-    def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
-        """Add the products of a term: ``right`` are vectors of the matrix, by number."""
+    def _add(self, starts: Sequence[str], term: str, right: _Vectors) -> None:
+        """Add the products of a term: ``right`` are vectors of the matrix, by the numbers of block and vector."""
         self._add_at(starts, self._index_of(term), right)
 
-    def _add_at(self, starts: Sequence[str], index: str, right: dict[int, str]) -> None:
+    def _add_at(self, starts: Sequence[str], index: str, right: _Vectors) -> None:
         L, dtype = self.L, self.strip.dtype
         scalar = Lanes(self.e, 1)
         for row, start in enumerate(starts):
             left = L.splat(load(scalar, dtype, Location(start, index, False), None))
-            for vector, name in right.items():
-                slot = self.sums[row, vector]
+            for key, name in right.items():
+                slot = self.sums[row, *key]
                 total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
                 self.e.store(self.type, total.name, slot)
 
@@ -147,7 +161,9 @@ class FewRowsKernel:
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for vector in range(self.vectors):
                 prefetch(self.e, self._further(later, str(vector * lanes)))
-            right = {vector: self._read(L, row, str(vector * lanes), mask).name for vector, mask in enumerate(masks)}
+            right = {
+                (0, vector): self._read(L, row, str(vector * lanes), mask).name for vector, mask in enumerate(masks)
+            }
             self._add(starts, term, right)
 
     def _sum_across(self, starts: Sequence[str]) -> None:
@@ -156,21 +172,29 @@ class FewRowsKernel:
         numbers = range(0, self.vectors * self.strip.lanes, parts)
         columns = [self._nearest(column, last) if self.edge else str(column) for column in numbers]
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
-        terms = self._terms_of_square()
-        rest = e.assign(f"and i64 %inner, {terms - 1}")
+        rest = e.assign(f"and i64 %inner, {self._terms_of_square() - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
+        self._sum_squares(starts, pointers, whole)
+        with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
+            self._sum_rest(starts, pointers, whole)
+
+    def _sum_squares(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
+        """Add ``count`` terms, all in whole squares. Parts of squares take turns, so that the processor sees at the
+        same time additions that do not wait for each other."""
+        e, terms = self.e, self._terms_of_square()
         later = self._distance_of_later() if self.strip.far else ""
-        with e.loop("0", whole, terms) as term:
+        turns = (0, terms // 2) if self._reads_halves() else (0,)
+        with e.loop("0", count, terms) as term:
             if self.strip.far:
                 for pointer in pointers:
                     prefetch(e, further(e, "i8", self._further(pointer, term), later))
-            for vector in range(self.vectors):
-                if vector > 0:
+            for turn, (block, vector) in product(turns, self.sums_of_row):
+                if turn + block + vector > 0:
                     keep_order(e)
-                for step, value in enumerate(self._square(pointers, vector, term, None)):
-                    self._add(starts, e.assign(f"add i64 {term}, {step * parts}"), {vector: value.name})
-        with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
-            self._sum_rest(starts, pointers, whole)
+                lines = self._lines(self._of_vector(pointers, vector), term, block * DEPTH + turn)
+                for step, value in enumerate(self._read_turn(lines)):
+                    distance = block * DEPTH + turn + step * self.parts
+                    self._add(starts, e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
 
     def _distance_of_later(self) -> str:
         """How many bytes ahead columns are prefetched: terms of the same columns or, if these end soon, of the columns
@@ -179,14 +203,35 @@ class FewRowsKernel:
         ends = self.e.assign(f"icmp slt i64 %inner, {DEPTH}")
         return self.e.assign(f"select i1 {ends}, i64 {strip}, i64 {LINES_AHEAD * CACHE_LINE}")
 
+    def _of_vector(self, pointers: Sequence[str], vector: int) -> Sequence[str]:
+        count = self.strip.lanes // self.parts
+        return pointers[vector * count : (vector + 1) * count]
+
+    def _lines(self, pointers: Sequence[str], term: str, distance: int) -> list[str]:
+        """Addresses of the columns at ``pointers`` from a term on, and a constant distance further. If columns are
+        evenly apart, most of these are the address of another column and a multiple of the distance between columns,
+        which instructions add themselves; LLVM would compute them all."""
+        if self.edge or self.strip.far:
+            return [self._further(self._further(pointer, term), str(distance)) for pointer in pointers]
+        near = [opaque(self.e, self._further(pointer, term)) for pointer in pointers[::ADDRESSED_TOGETHER]]
+        apart = [self._times(number * self.parts, "%b_step") for number in range(ADDRESSED_TOGETHER)]
+        lines = [self._further(self._further(first, step), str(distance)) for first in near for step in apart]
+        return lines[: len(pointers)]
+
     def _terms_of_square(self) -> int:
         return terms_of_square(self.L, self.source, self.strip.in_pairs)
 
-    def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[Value]:
-        """A transposed square of the matrix: for each term a vector of columns."""
-        count = self.strip.lanes // self.parts
-        chosen = pointers[vector * count : (vector + 1) * count]
-        return self._read_square(chosen, term, mask)
+    def _reads_halves(self) -> bool:
+        """Whether squares are read in halves, as they have more vectors than are added at a time. In half precision it
+        takes longer to make numbers of the terms of a square than to add these."""
+        in_cache = self.source is self.strip.dtype and not self.strip.far
+        return in_cache and self.L.width > VECTORS_OF_TURN
+
+    def _read_turn(self, lines: Sequence[str]) -> list[Value]:
+        """A transposed square of the matrix, or the first half of one: for each term a vector of columns."""
+        if self._reads_halves():
+            return [Value(self.L, name, self.source) for name in read_columns(self.L, self.source, lines)]
+        return self._read_square(lines, "0", None)
 
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
@@ -198,12 +243,12 @@ class FewRowsKernel:
         first, end = [e.assign(f"udiv i64 {number}, {self.parts}") for number in (whole, "%inner")]
         mask = below(Lanes(e, terms), first, end)
         for vector in range(self.vectors):
-            for step, value in enumerate(self._square(pointers, vector, whole, mask)):
+            for step, value in enumerate(self._read_square(self._of_vector(pointers, vector), whole, mask)):
                 e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
             with e.loop(first, end) as number:
                 index = e.assign(f"sub i64 {number}, {first}")
                 name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
-                self._add(starts, self._times(self.parts, number), {vector: name})
+                self._add(starts, self._times(self.parts, number), {(0, vector): name})
 
     def _store(self) -> None:
         e, L, dtype = self.e, self.L, self.strip.dtype
@@ -211,7 +256,7 @@ class FewRowsKernel:
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
                 start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                locations = [(self._location(start, v), self.sums[row, v], mask) for v, mask in enumerate(masks)]
+                locations = [(self._location(start, v), self.sums[row, 0, v], mask) for v, mask in enumerate(masks)]
                 if self.result is dtype:
                     with e.when("%again"):
                         for location, slot, mask in locations:
@@ -227,3 +272,29 @@ class FewRowsKernel:
         numbers = ", ".join(f"i64 {first + lane}" for lane in range(self.strip.lanes))
         step = self.L.splat(Value(Lanes(self.e, 1), "%c_column", dtypes.int64))
         return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
+
+
+class BlocksKernel(FewRowsKernel):
+    """Multiplies whole blocks of terms with a strip that is a vector, all at the same time: the additions of one block
+    do not wait for those of another."""
+
+    def __init__(self, strip: Strip, source: Dtype, result: Dtype) -> None:
+        super().__init__(strip, source, 1, False, result, strip.blocks)
+
+    def _sum_across(self, starts: Sequence[str]) -> None:
+        pointers = [self._further("%b", self._times(column, "%b_step")) for column in range(self.strip.lanes)]
+        self._sum_squares(starts, pointers, str(DEPTH))
+
+    def _store(self) -> None:
+        e, L, dtype = self.e, self.L, self.strip.dtype
+        for row in range(self.strip.rows):
+            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
+                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
+                location, total = self._location(start, 0), self.sums[row, 0, 0]
+                with e.when("%again"):
+                    before = load(L, dtype, location, None) + Value(L, e.load(self.type, total), dtype)
+                    e.store(self.type, before.name, total)
+                value = Value(L, e.load(self.type, total), dtype)
+                for block in range(1, self.strip.blocks):
+                    value = value + Value(L, e.load(self.type, self.sums[row, block, 0]), dtype)
+                store(L, value, dtype, location, None)

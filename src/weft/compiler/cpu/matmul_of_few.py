@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from sys import maxsize
 
@@ -76,7 +77,11 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
-    return few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    if not across or not _is_cached(product):
+        return strip
+    blocks = few_rows.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
+    return replace(strip, vectors=1, blocks=blocks) if blocks > 1 else strip
 
 
 def stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:
