@@ -13,6 +13,7 @@ from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import jit
 from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, rows_at_once
+from weft.compiler.cpu.few_rows_kernel import Strip
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
 from weft.compiler.cpu.product_tiles import Way
 from weft.primitives.products import DEPTH
@@ -117,11 +118,15 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
     ("vector_bytes", "dtype"), [(64, dtypes.float32), (32, dtypes.float32), (32, dtypes.float64), (16, dtypes.float32)]
 )
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
-    """Products of few rows, with the result by rows and by columns, and blocks of rows of which the last is smaller."""
+    """Products of few rows, with the result by rows and by columns, blocks of rows of which the last is smaller, and
+    blocks of terms that are summed side by side."""
     rng = np.random.default_rng(3)
-    for (height, vectors), right, apart in combinations([(1, 2), (3, 1), (1, 4)], [False, True], [False, True]):
+    kinds = [(1, 2, 1), (3, 1, 1), (1, 4, 1), (2, 1, 2)]
+    for (height, vectors, blocks), right, apart in combinations(kinds, [False, True], [False, True]):
         left = right != apart
-        strip = few_rows.Strip(dtype, height, vectors, vector_bytes, across=right, apart=apart, beside=not left)
+        if blocks > 1 and not right:
+            continue
+        strip = Strip(dtype, height, vectors, vector_bytes, right, apart, beside=not left, blocks=blocks)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         address = jit.load(few_rows.generate(strip, Sources(dtype, dtype), name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)

@@ -20,6 +20,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import few_rows, tiny_stacks
 from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
+from weft.compiler.cpu.few_rows_kernel import Strip
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
 from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
 from weft.compiler.cpu.tiny_groups import Tiny
@@ -54,7 +55,7 @@ PLACES: Sequence[Place] = ((0, 0), (1, 0), (2, 0))
 """The places that the step that multiplies gets."""
 
 
-def is_worth_it(strip: few_rows.Strip, sources: Sources, extents: tuple[int, int, int]) -> bool:
+def is_worth_it(strip: Strip, sources: Sources, extents: tuple[int, int, int]) -> bool:
     """Whether matrices of half precision are multiplied faster in groups than when each row is converted where it is
     read or stored: if they are read for several blocks of rows, if columns are stored one by one, if squares are
     transposed and terms are too few for squares of pairs, if the ends of rows need masks and the processor has none for
@@ -69,7 +70,7 @@ def is_worth_it(strip: few_rows.Strip, sources: Sources, extents: tuple[int, int
     return strip.vector_bytes == few_rows.SHORTEST_VECTOR and sources.rounded is dtypes.bfloat16
 
 
-def pitch_of(strip: few_rows.Strip, columns: int) -> int:
+def pitch_of(strip: Strip, columns: int) -> int:
     """How far terms are apart in a transposed matrix."""
     lanes = max(strip.lanes, LANES_OF_SQUARE)
     return -(-columns // lanes) * lanes
@@ -91,7 +92,7 @@ def step_numbers(
 
 
 @cache
-def address(strip: few_rows.Strip, sources: Sources, transposes: bool) -> int:
+def address(strip: Strip, sources: Sources, transposes: bool) -> int:
     """The address of the step for operands of the dtypes ``sources``, which are multiplied as those of ``strip``; the
     right ones may be transposed."""
     name = f"converted_stacks_{sources.name}"
@@ -106,7 +107,7 @@ def address_of_tiny(tiny: Tiny, sources: Sources) -> int:
     return loading.load(f"{name} {tiny}", lambda: generate_for_tiny(tiny, sources, name), (name,))[name]
 
 
-def generate(strip: few_rows.Strip, sources: Sources, transposes: bool, name: str) -> str:
+def generate(strip: Strip, sources: Sources, transposes: bool, name: str) -> str:
     """The LLVM IR of the step."""
     multiplied = Sources(strip.dtype, strip.dtype)
     functions = few_rows.functions(strip, multiplied, _MULTIPLY, linkage="internal ")
@@ -153,7 +154,7 @@ def _conversion(source: Dtype, target: Dtype) -> EmittedFunction:
     return code.e, code.e.function(_name(source, target), "ptr %from, ptr %to, i64 %count", "internal ")
 
 
-def _transposition(strip: few_rows.Strip) -> EmittedFunction:
+def _transposition(strip: Strip) -> EmittedFunction:
     """A function that transposes matrices which follow each other in memory: columns, in which ``%inner`` terms are
     neighbours, become neighbours; terms are ``%pitch`` elements apart then. Two stores of half a vector take no longer
     than one, and in shorter vectors elements are exchanged faster."""

@@ -16,7 +16,8 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.few_rows import FewRowsKernel, Strip, generate
+from weft.compiler.cpu.few_rows import generate
+from weft.compiler.cpu.few_rows_kernel import FewRowsKernel, Strip
 from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import Sources
 
@@ -35,11 +36,11 @@ def address(strip: Strip, of_column: bool) -> int:
 class _ComplexRowsKernel(FewRowsKernel):
     parts = 2
 
-    def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
+    def _add(self, starts: Sequence[str], term: str, right: dict[tuple[int, int], str]) -> None:
         index = self._index_of(term)
         self._add_at(starts, index, right)
         behind = self.e.assign(f"add i64 {index}, 1")
-        self._add_at(starts, behind, {vector: self._times_i(name) for vector, name in right.items()})
+        self._add_at(starts, behind, {key: self._times_i(name) for key, name in right.items()})
 
     def _times_i(self, parts: str) -> str:
         lanes = self.strip.lanes
@@ -55,6 +56,9 @@ class _ComplexRowsKernel(FewRowsKernel):
     def _terms_of_square(self) -> int:
         return self.strip.lanes
 
+    def _reads_halves(self) -> bool:
+        return False
+
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         count = self.strip.lanes // self.parts
         L = Lanes(self.e, count)
@@ -68,7 +72,7 @@ class _ComplexRowsKernel(FewRowsKernel):
 
 
 class _ColumnKernel(_ComplexRowsKernel):
-    def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
+    def _add(self, starts: Sequence[str], term: str, right: dict[tuple[int, int], str]) -> None:
         L, lanes, dtype = self.L, self.strip.lanes, self.strip.dtype
         (start,), numbers = starts, Lanes(self.e, lanes // self.parts)
         location = Location(self._further(start, self._index_of(term)), "0", False)
@@ -77,8 +81,8 @@ class _ColumnKernel(_ComplexRowsKernel):
         exchanged = self._chosen(both, [lane ^ 1 for lane in range(lanes)])
         first = [lane & ~1 for lane in range(lanes)]
         second = [lane | 1 if lane % 2 else lanes + lane + 1 for lane in range(lanes)]
-        for vector, parts in right.items():
-            slot = self.sums[0, vector]
+        for key, parts in right.items():
+            slot = self.sums[0, *key]
             for left, order in ((both, first), (exchanged, second)):
                 total = Value(L, self.e.load(self.type, slot), dtype)
                 product = L.fma(Value(L, left, dtype), Value(L, self._chosen(parts, order), dtype), total)

@@ -6,22 +6,20 @@ same order as in `product`, so their bits are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from sys import maxsize
+from typing import NamedTuple
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
-from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, prefetch
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip
 from weft.compiler.cpu.product_packing import convert_rows
-from weft.compiler.cpu.product_squares import square, terms_of_square
+from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -31,13 +29,8 @@ from weft.compiler.cpu.product_step import (
     INNER,
     ROWS,
     SLOTS,
-    Block,
     ProductStepWriter,
     Sources,
-    below,
-    further,
-    multiply_add,
-    read,
 )
 from weft.compiler.cpu.product_tiles import block_of
 from weft.dtypes import Dtype
@@ -58,17 +51,10 @@ computed as the transposed one: the kernel for blocks then computes the product 
 SHORTEST_VECTOR = 16
 """Bytes of the shortest vectors into which narrow matrices are transposed: longer ones would be mostly empty."""
 
-AHEAD = 16
-"""How many rows ahead the matrix is prefetched where the processor would not do it."""
-
 FEW_SUMS = 4
 """With at most this many rows, the sums of one vector of columns leave the processor idle."""
 WAY_BYTES = 4096
 """Addresses at this distance are in the same set of the first cache."""
-
-LINES_AHEAD = 4
-"""How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
-columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
@@ -82,33 +68,8 @@ ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
 """How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
 where that differs: then registers hold the sums of whole rows."""
 
-MOST_STORES = 8
-"""If more rows of sums are stored at once, their memory is prefetched."""
-
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
-
-_KERNEL = (
-    "ptr %first_a, ptr %first_b, ptr %first_c, i64 %inner, i64 %rows, i64 %columns, i1 %again, i64 %a_row, "
-    "i64 %a_inner, i64 %b_step, i64 %c_row, i64 %c_column, i64 %count, i64 %next_a, i64 %next_b, i64 %next_c"
-)
-
-
-@dataclass(frozen=True)
-class Strip(Block):
-    """A block as wide as the strip of columns that is a unit of work.
-
-    ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
-    are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
-    memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
-    ``far``: the matrix is in no cache, so lines of its columns are prefetched.
-    """
-
-    across: bool
-    apart: bool
-    beside: bool
-    in_pairs: bool = True
-    far: bool = True
 
 
 def strip_of(
@@ -160,6 +121,15 @@ def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
     return 2 if stride * source.size % (WAY_BYTES // 2) == 0 else 4
 
 
+def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
+    """How many blocks of terms of a matrix in the second cache are summed side by side in place of vectors of columns:
+    two, if columns are in one set of the first cache, or in two, so that the lines of more than 16 columns evict each
+    other. Those of another block are in other sets. From further away, they would come later than lines of columns."""
+    wide = "+avx512f" in host.current().features and source is dtypes.float32
+    crowded = stride * source.size % (WAY_BYTES // 2) == 0
+    return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
+
+
 @cache
 def address(strip: Strip, sources: Sources) -> int:
     """The address of the step for products with a kind of strip and operands of the dtypes ``sources``."""
@@ -184,196 +154,32 @@ def functions(
         name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
         for name, (vectors, edge) in sizes.items()
     }
+    if strip.blocks > 1:
+        kernels["blocks"] = BlocksKernel(strip, sources.right, result)
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
     found.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
-        found.append(convert_rows(block_of(strip.dtype), sources.left))
+        found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
     return [*found, (step.e, step.function(name, linkage))]
-
-
-class FewRowsKernel:
-    """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to the result. If
-    the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored. It
-    does so ``%count`` times, for operands and results that are ``%next_a``, ``%next_b`` and ``%next_c`` elements apart.
-
-    A strip is as wide as some ``vectors``. At the ``edge`` of the matrix, only ``%columns`` exist, which end in the
-    last vector. For complex matrices, rows, columns and terms count real numbers; a complex one has two ``parts``.
-    """
-
-    parts = 1
-
-    def __init__(self, strip: Strip, source: Dtype, vectors: int, edge: bool, result: Dtype) -> None:
-        self.strip, self.source, self.edge, self.result = strip, source, edge, result
-        self.e = Emitter()
-        self.L = Lanes(self.e, strip.lanes)
-        self.type = self.L.type_of(strip.dtype)
-        self.vectors = vectors
-        self.sums = {(row, v): self.e.slot(self.type) for row in range(strip.rows) for v in range(self.vectors)}
-
-    def function(self, name: str) -> str:
-        elements = {"a": self.strip.element, "b": MEMORY_TYPES[self.source], "c": MEMORY_TYPES[self.result]}
-        with self.e.loop("0", "%count") as number:
-            for operand, element in elements.items():
-                distance = self._times(number, f"%next_{operand}")
-                self.e.emit(f"%{operand} = getelementptr {element}, ptr %first_{operand}, i64 {distance}")
-            self._multiply()
-        return self.e.function(name, _KERNEL, "internal ")
-
-    def _multiply(self) -> None:
-        for slot in self.sums.values():
-            self.e.store(self.type, self.L.constant(0.0, self.strip.dtype).name, slot)
-        if self.strip.rows > MOST_STORES:
-            for row in range(self.strip.rows):
-                line = further(self.e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                prefetch(self.e, line, WRITE_SOON)
-        starts = self._rows("%a", "%a_row")
-        if self.strip.across:
-            self._sum_across(starts)
-        else:
-            self._sum_along(starts)
-        self._store()
-
-    def _further(self, pointer: str, distance: str) -> str:
-        """``pointer`` moved by a number of elements of an operand."""
-        return further(self.e, MEMORY_TYPES[self.source], pointer, distance)
-
-    def _read(self, L: Lanes, pointer: str, index: str, mask: str | None) -> Value:
-        return read(L, self.source, pointer, index, mask, self.strip.dtype)
-
-    def _times(self, left: str | int, right: str) -> str:
-        return self.e.assign(f"mul i64 {right}, {left}")
-
-    def _rows(self, pointer: str, stride: str) -> list[str]:
-        """Pointers to the rows. For one that does not exist it is that of the last row; its sums are not stored."""
-        last = self.e.assign("sub i64 %rows, 1")
-        starts = [pointer]
-        for row in range(1, self.strip.rows):
-            distance = self._times(self._nearest(row, last), stride)
-            starts.append(further(self.e, self.strip.element, pointer, distance))
-        return starts
-
-    def _nearest(self, wanted: int, last: str) -> str:
-        less = self.e.assign(f"icmp slt i64 {wanted}, {last}")
-        return self.e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
-
-    def _index_of(self, term: str) -> str:
-        """The distance, in elements, of a term from the beginning of its row."""
-        return term if self.strip.beside else self._times(term, "%a_inner")
-
-    def _add(self, starts: Sequence[str], term: str, right: dict[int, str]) -> None:
-        """Add the products of a term: ``right`` are vectors of the matrix, by number."""
-        self._add_at(starts, self._index_of(term), right)
-
-    def _add_at(self, starts: Sequence[str], index: str, right: dict[int, str]) -> None:
-        L, dtype = self.L, self.strip.dtype
-        scalar = Lanes(self.e, 1)
-        for row, start in enumerate(starts):
-            left = L.splat(load(scalar, dtype, Location(start, index, False), None))
-            for vector, name in right.items():
-                slot = self.sums[row, vector]
-                total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
-                self.e.store(self.type, total.name, slot)
-
-    def _masks(self) -> list[str | None]:
-        """For each vector a mask of the columns that exist; None if all do."""
-        masks: list[str | None] = [None] * self.vectors
-        if self.edge:
-            masks[-1] = below(self.L, str((self.vectors - 1) * self.strip.lanes), "%columns")
-        return masks
-
-    def _sum_along(self, starts: Sequence[str]) -> None:
-        L, lanes = self.L, self.strip.lanes
-        masks = self._masks()
-        with self.e.loop("0", "%inner", self.parts) as term:
-            row = self._further("%b", self._times(term, "%b_step"))
-            later = self._further(row, self._times(AHEAD, "%b_step"))
-            for vector in range(self.vectors):
-                prefetch(self.e, self._further(later, str(vector * lanes)))
-            right = {vector: self._read(L, row, str(vector * lanes), mask).name for vector, mask in enumerate(masks)}
-            self._add(starts, term, right)
-
-    def _sum_across(self, starts: Sequence[str]) -> None:
-        e, parts = self.e, self.parts
-        last = e.assign(f"sub i64 %columns, {parts}")
-        numbers = range(0, self.vectors * self.strip.lanes, parts)
-        columns = [self._nearest(column, last) if self.edge else str(column) for column in numbers]
-        pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
-        terms = self._terms_of_square()
-        rest = e.assign(f"and i64 %inner, {terms - 1}")
-        whole = e.assign(f"sub i64 %inner, {rest}")
-        later = self._distance_of_later() if self.strip.far else ""
-        with e.loop("0", whole, terms) as term:
-            if self.strip.far:
-                for pointer in pointers:
-                    prefetch(e, further(e, "i8", self._further(pointer, term), later))
-            for vector in range(self.vectors):
-                if vector > 0:
-                    keep_order(e)
-                for step, value in enumerate(self._square(pointers, vector, term, None)):
-                    self._add(starts, e.assign(f"add i64 {term}, {step * parts}"), {vector: value.name})
-        with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
-            self._sum_rest(starts, pointers, whole)
-
-    def _distance_of_later(self) -> str:
-        """How many bytes ahead columns are prefetched: terms of the same columns or, if these end soon, of the columns
-        of the next strip."""
-        strip = self.e.assign(f"mul i64 %b_step, {self.vectors * self.strip.lanes * self.source.size}")
-        ends = self.e.assign(f"icmp slt i64 %inner, {DEPTH}")
-        return self.e.assign(f"select i1 {ends}, i64 {strip}, i64 {LINES_AHEAD * CACHE_LINE}")
-
-    def _terms_of_square(self) -> int:
-        return terms_of_square(self.L, self.source, self.strip.in_pairs)
-
-    def _square(self, pointers: Sequence[str], vector: int, term: str, mask: str | None) -> list[Value]:
-        """A transposed square of the matrix: for each term a vector of columns."""
-        count = self.strip.lanes // self.parts
-        chosen = pointers[vector * count : (vector + 1) * count]
-        return self._read_square(chosen, term, mask)
-
-    def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
-        return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
-
-    def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
-        """Add the terms after the last whole square, from a copy on the stack."""
-        e, terms = self.e, self._terms_of_square() // self.parts
-        copy = e.slot(f"[{terms} x {self.type}]")
-        first, end = [e.assign(f"udiv i64 {number}, {self.parts}") for number in (whole, "%inner")]
-        mask = below(Lanes(e, terms), first, end)
-        for vector in range(self.vectors):
-            for step, value in enumerate(self._square(pointers, vector, whole, mask)):
-                e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
-            with e.loop(first, end) as number:
-                index = e.assign(f"sub i64 {number}, {first}")
-                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
-                self._add(starts, self._times(self.parts, number), {vector: name})
-
-    def _store(self) -> None:
-        e, L, dtype = self.e, self.L, self.strip.dtype
-        masks = self._masks()
-        for row in range(self.strip.rows):
-            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
-                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                locations = [(self._location(start, v), self.sums[row, v], mask) for v, mask in enumerate(masks)]
-                if self.result is dtype:
-                    with e.when("%again"):
-                        for location, slot, mask in locations:
-                            total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
-                            e.store(self.type, total.name, slot)
-                for location, slot, mask in locations:
-                    store(L, SumOfProducts(L, e.load(self.type, slot), self.result), self.result, location, mask)
-
-    def _location(self, start: str, vector: int) -> Location:
-        first = vector * self.strip.lanes
-        if not self.strip.apart:
-            return Location(start, str(first), False)
-        numbers = ", ".join(f"i64 {first + lane}" for lane in range(self.strip.lanes))
-        step = self.L.splat(Value(Lanes(self.e, 1), "%c_column", dtypes.int64))
-        return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
 
 
 _Pointers = tuple[str, str, str]
 _Counts = tuple[str, str, str, str]
+_Multiply = Callable[[_Pointers, _Counts, Sequence[str]], None]
+
+
+class _Part(NamedTuple):
+    """What of a stack is multiplied: pointers to its first matrices, how many columns of the strip exist, how many
+    matrices are in the stack and in each call, and the numbers of a kernel that describe the stack."""
+
+    a: str
+    b: str
+    c: str
+    columns: str
+    matrices: str
+    at_once: str
+    stack: Sequence[str]
 
 
 class _FewRowsStep(ProductStepWriter):
@@ -395,7 +201,7 @@ class _FewRowsStep(ProductStepWriter):
         """The strides of the rows that the kernels read: from row to row and from term to term."""
         if not self.converted or not self.strip.beside:
             return self.number(A_ROW), self.number(A_INNER)
-        return self.either(self._is_one_row(), self.number(INNER), DEPTH), "1"
+        return self.either(self._is_one_row(), self.number(INNER), self.strip.blocks * DEPTH), "1"
 
     def _is_one_row(self) -> str:
         """Whether rows to convert have no gaps in memory and few terms, so that they are converted as a single row."""
@@ -460,30 +266,45 @@ class _FewRowsStep(ProductStepWriter):
         small = self.compare("sle", self.multiply(self.number(ROWS), inner), SMALL_MATRIX)
         at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
         stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
-        elements = self.elements | {"a": self.element}
-        with e.loop("0", e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
-            b_here = self.in_operand("b", b, self.multiply(term, self.number(B_INNER)))
-            a_here = self.in_operand("a", matrices["a"], self.multiply(term, self.number(A_INNER)))
-            numbers = self.rest(inner, term, DEPTH), e.assign(f"icmp ne i64 {term}, 0")
-            if self.converted:
-                self._convert(a_here, numbers[0], count)
-                a_here = self.converted
-            with e.loop("0", count, at_once) as other:
-                a, right, target = [
-                    self.moved(pointer, self.multiply(other, self._apart(name)), element)
-                    for pointer, (name, element) in zip((a_here, b_here, c), elements.items(), strict=True)
-                ]
-                self._rows((a, right, target), columns, numbers, stack)
+        part = _Part(matrices["a"], b, c, columns, count, at_once, stack)
+        single = "0"
+        if strip.blocks > 1:
+            some = e.assign(f"urem i64 {inner}, {strip.blocks * DEPTH}")
+            whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
+            single = self.either(whole, self.subtract(inner, some), 0)
+            with e.loop("0", single, strip.blocks * DEPTH) as term:
+                self._add_terms(part, term, strip.blocks * DEPTH, self._multiply_blocks)
+        with e.loop(single, e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
+            self._add_terms(part, term, DEPTH, self._multiply)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
-    def _rows(self, pointers: _Pointers, columns: str, numbers: tuple[str, str], stack: Sequence[str]) -> None:
+    def _add_terms(self, part: _Part, term: str, most: int, multiply: _Multiply) -> None:
+        """Multiply at most so many terms, from ``term`` on, for all matrices of a stack."""
+        b_here = self.in_operand("b", part.b, self.multiply(term, self.number(B_INNER)))
+        a_here = self.in_operand("a", part.a, self.multiply(term, self.number(A_INNER)))
+        numbers = self.rest(self.number(INNER), term, most), self.e.assign(f"icmp ne i64 {term}, 0")
+        if self.converted:
+            self._convert(a_here, numbers[0], part.matrices)
+            a_here = self.converted
+        elements = self.elements | {"a": self.element}
+        with self.e.loop("0", part.matrices, part.at_once) as other:
+            a, b, c = [
+                self.moved(pointer, self.multiply(other, self._apart(name)), element)
+                for pointer, (name, element) in zip((a_here, b_here, part.c), elements.items(), strict=True)
+            ]
+            self._rows((a, b, c), part, numbers, multiply)
+
+    def _rows(self, pointers: _Pointers, part: _Part, numbers: tuple[str, str], multiply: _Multiply) -> None:
         """Multiply all rows with a strip, in blocks of rows."""
         a, b, c = pointers
         with self.e.loop("0", self.number(ROWS), self.strip.rows) as row:
             left = self.further(a, self.multiply(row, self.left_strides[0]))
             target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
-            counts = self.rest(self.number(ROWS), row, self.strip.rows), columns, *numbers
-            self._multiply((left, b, target), counts, stack)
+            counts = self.rest(self.number(ROWS), row, self.strip.rows), part.columns, *numbers
+            multiply((left, b, target), counts, part.stack)
+
+    def _multiply_blocks(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
+        self._call("blocks", pointers, counts, stack)
 
     def _multiply(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         """Multiply rows with a strip, with part of one that ends in its last vector, or with fewer vectors one by one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from sys import maxsize
 
@@ -9,6 +10,7 @@ from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
 from weft.compiler.cpu.attached import Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
+from weft.compiler.cpu.few_rows_kernel import Strip
 from weft.runtime.executor import thread_count
 
 _WORK_OF_READER = 1 << 20
@@ -57,7 +59,7 @@ def _is_cached(product: Product) -> bool:
     return inner * columns * product.sources.right.size <= CACHED
 
 
-def strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
+def strip_of(product: Product, transposed: bool) -> Strip | None:
     """The strip for a product of few rows; None if there are too many rows."""
     dtype, sources, _, (rows, columns, inner) = product[:4]
     across, apart = product.strides[3] != 1, transposed and rows > 1
@@ -75,7 +77,11 @@ def strip_of(product: Product, transposed: bool) -> few_rows.Strip | None:
     side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
-    return few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    if not across or not _is_cached(product):
+        return strip
+    blocks = few_rows.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
+    return replace(strip, vectors=1, blocks=blocks) if blocks > 1 else strip
 
 
 def stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:

@@ -41,6 +41,11 @@ def keep_order(emitter: Emitter) -> None:
     emitter.emit('call void asm sideeffect "", "~{memory}"()')
 
 
+def opaque(emitter: Emitter, pointer: str) -> str:
+    """The same pointer; LLVM cannot see how it was computed."""
+    return emitter.assign(f'call ptr asm "", "=r,0"(ptr {pointer})')
+
+
 def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:
     """Read a vector of rows for each lane, and write a vector of lanes for each row to ``tile``.
 

@@ -133,8 +133,8 @@ def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
     return w.function(f"pack_across_{width}")
 
 
-def convert_rows(block: Block, source: Dtype) -> EmittedFunction:
-    """Convert terms of rows, in vectors as long as those of ``block``. Rows are ``DEPTH`` elements apart afterwards."""
+def convert_rows(block: Block, source: Dtype, pitch: int = DEPTH) -> EmittedFunction:
+    """Convert terms of rows, in vectors as long as those of ``block``. Rows are ``pitch`` elements apart afterwards."""
     w = Integers(Emitter())
     beside = w.compare("eq", "%a_inner", 1)
     for condition, width in ((beside, block.lanes), (w.negated(beside), 1)):
@@ -148,7 +148,7 @@ def convert_rows(block: Block, source: Dtype) -> EmittedFunction:
 
         with w.e.when(condition), w.e.loop("0", "%rows") as row:
             line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
-            target = w.moved("%to", w.multiply(row, DEPTH), block.element)
+            target = w.moved("%to", w.multiply(row, pitch), block.element)
             with w.e.loop("0", whole, width) as term:
                 convert(line, target, term, None)
             if width > 1:

@@ -1,0 +1,300 @@
+"""The kernel of products of a few rows: it multiplies some terms of the rows with a strip of the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from weft import dtypes
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
+from weft.compiler.codegen.values import SumOfProducts, Value
+from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, opaque, prefetch, read_columns
+from weft.compiler.cpu.product_squares import square, terms_of_square
+from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
+from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
+
+AHEAD = 16
+"""How many rows ahead the matrix is prefetched where the processor would not do it."""
+
+LINES_AHEAD = 4
+"""How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
+columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
+
+VECTORS_OF_TURN = 8
+"""How many vectors of a square are added before those of another one: with more, the processor sees too few additions
+that do not wait for each other, with fewer, lines of the first cache are read too often."""
+
+ADDRESSED_TOGETHER = 4
+"""How many columns are addressed by one pointer and multiples of the distance between columns."""
+
+MOST_STORES = 8
+"""If more rows of sums are stored at once, their memory is prefetched."""
+
+_KERNEL = (
+    "ptr %first_a, ptr %first_b, ptr %first_c, i64 %inner, i64 %rows, i64 %columns, i1 %again, i64 %a_row, "
+    "i64 %a_inner, i64 %b_step, i64 %c_row, i64 %c_column, i64 %count, i64 %next_a, i64 %next_b, i64 %next_c"
+)
+
+
+_Vectors = dict[tuple[int, int], str]
+
+
+@dataclass(frozen=True)
+class Strip(Block):
+    """A block as wide as the strip of columns that is a unit of work.
+
+    ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
+    are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
+    memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
+    ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
+    summed side by side; then the strip is one vector.
+    """
+
+    across: bool
+    apart: bool
+    beside: bool
+    in_pairs: bool = True
+    far: bool = True
+    blocks: int = 1
+
+
+class FewRowsKernel:
+    """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to the result. If
+    the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored. It
+    does so ``%count`` times, for operands and results that are ``%next_a``, ``%next_b`` and ``%next_c`` elements apart.
+
+    A strip is as wide as some ``vectors``. At the ``edge`` of the matrix, only ``%columns`` exist, which end in the
+    last vector. For complex matrices, rows, columns and terms count real numbers; a complex one has two ``parts``.
+    """
+
+    parts = 1
+
+    def __init__(self, strip: Strip, source: Dtype, vectors: int, edge: bool, result: Dtype, blocks: int = 1) -> None:
+        self.strip, self.source, self.edge, self.result = strip, source, edge, result
+        self.e = Emitter()
+        self.L = Lanes(self.e, strip.lanes)
+        self.type = self.L.type_of(strip.dtype)
+        self.vectors = vectors
+        self.sums_of_row = list(product(range(blocks), range(vectors)))
+        self.sums = {(row, *key): self.e.slot(self.type) for row in range(strip.rows) for key in self.sums_of_row}
+
+    def function(self, name: str) -> str:
+        elements = {"a": self.strip.element, "b": MEMORY_TYPES[self.source], "c": MEMORY_TYPES[self.result]}
+        with self.e.loop("0", "%count") as number:
+            for operand, element in elements.items():
+                distance = self._times(number, f"%next_{operand}")
+                self.e.emit(f"%{operand} = getelementptr {element}, ptr %first_{operand}, i64 {distance}")
+            self._multiply()
+        return self.e.function(name, _KERNEL, "internal ")
+
+    def _multiply(self) -> None:
+        for slot in self.sums.values():
+            self.e.store(self.type, self.L.constant(0.0, self.strip.dtype).name, slot)
+        if self.strip.rows > MOST_STORES:
+            for row in range(self.strip.rows):
+                line = further(self.e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
+                prefetch(self.e, line, WRITE_SOON)
+        starts = self._rows("%a", "%a_row")
+        if self.strip.across:
+            self._sum_across(starts)
+        else:
+            self._sum_along(starts)
+        self._store()
+
+    def _further(self, pointer: str, distance: str) -> str:
+        """``pointer`` moved by a number of elements of an operand."""
+        return further(self.e, MEMORY_TYPES[self.source], pointer, distance)
+
+    def _read(self, L: Lanes, pointer: str, index: str, mask: str | None) -> Value:
+        return read(L, self.source, pointer, index, mask, self.strip.dtype)
+
+    def _times(self, left: str | int, right: str) -> str:
+        return self.e.assign(f"mul i64 {right}, {left}")
+
+    def _rows(self, pointer: str, stride: str) -> list[str]:
+        """Pointers to the rows. For one that does not exist it is that of the last row; its sums are not stored."""
+        last = self.e.assign("sub i64 %rows, 1")
+        starts = [pointer]
+        for row in range(1, self.strip.rows):
+            distance = self._times(self._nearest(row, last), stride)
+            starts.append(further(self.e, self.strip.element, pointer, distance))
+        return starts
+
+    def _nearest(self, wanted: int, last: str) -> str:
+        less = self.e.assign(f"icmp slt i64 {wanted}, {last}")
+        return self.e.assign(f"select i1 {less}, i64 {wanted}, i64 {last}")
+
+    def _index_of(self, term: str) -> str:
+        """The distance, in elements, of a term from the beginning of its row."""
+        return term if self.strip.beside else self._times(term, "%a_inner")
+
+    def _add(self, starts: Sequence[str], term: str, right: _Vectors) -> None:
+        """Add the products of a term: ``right`` are vectors of the matrix, by the numbers of block and vector."""
+        self._add_at(starts, self._index_of(term), right)
+
+    def _add_at(self, starts: Sequence[str], index: str, right: _Vectors) -> None:
+        L, dtype = self.L, self.strip.dtype
+        scalar = Lanes(self.e, 1)
+        for row, start in enumerate(starts):
+            left = L.splat(load(scalar, dtype, Location(start, index, False), None))
+            for key, name in right.items():
+                slot = self.sums[row, *key]
+                total = multiply_add(L, left, Value(L, name, dtype), Value(L, self.e.load(self.type, slot), dtype))
+                self.e.store(self.type, total.name, slot)
+
+    def _masks(self) -> list[str | None]:
+        """For each vector a mask of the columns that exist; None if all do."""
+        masks: list[str | None] = [None] * self.vectors
+        if self.edge:
+            masks[-1] = below(self.L, str((self.vectors - 1) * self.strip.lanes), "%columns")
+        return masks
+
+    def _sum_along(self, starts: Sequence[str]) -> None:
+        L, lanes = self.L, self.strip.lanes
+        masks = self._masks()
+        with self.e.loop("0", "%inner", self.parts) as term:
+            row = self._further("%b", self._times(term, "%b_step"))
+            later = self._further(row, self._times(AHEAD, "%b_step"))
+            for vector in range(self.vectors):
+                prefetch(self.e, self._further(later, str(vector * lanes)))
+            right = {
+                (0, vector): self._read(L, row, str(vector * lanes), mask).name for vector, mask in enumerate(masks)
+            }
+            self._add(starts, term, right)
+
+    def _sum_across(self, starts: Sequence[str]) -> None:
+        e, parts = self.e, self.parts
+        last = e.assign(f"sub i64 %columns, {parts}")
+        numbers = range(0, self.vectors * self.strip.lanes, parts)
+        columns = [self._nearest(column, last) if self.edge else str(column) for column in numbers]
+        pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
+        rest = e.assign(f"and i64 %inner, {self._terms_of_square() - 1}")
+        whole = e.assign(f"sub i64 %inner, {rest}")
+        self._sum_squares(starts, pointers, whole)
+        with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
+            self._sum_rest(starts, pointers, whole)
+
+    def _sum_squares(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
+        """Add ``count`` terms, all in whole squares. Parts of squares take turns, so that the processor sees at the
+        same time additions that do not wait for each other."""
+        e, terms = self.e, self._terms_of_square()
+        later = self._distance_of_later() if self.strip.far else ""
+        turns = (0, terms // 2) if self._reads_halves() else (0,)
+        with e.loop("0", count, terms) as term:
+            if self.strip.far:
+                for pointer in pointers:
+                    prefetch(e, further(e, "i8", self._further(pointer, term), later))
+            for turn, (block, vector) in product(turns, self.sums_of_row):
+                if turn + block + vector > 0:
+                    keep_order(e)
+                lines = self._lines(self._of_vector(pointers, vector), term, block * DEPTH + turn)
+                for step, value in enumerate(self._read_turn(lines)):
+                    distance = block * DEPTH + turn + step * self.parts
+                    self._add(starts, e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
+
+    def _distance_of_later(self) -> str:
+        """How many bytes ahead columns are prefetched: terms of the same columns or, if these end soon, of the columns
+        of the next strip."""
+        strip = self.e.assign(f"mul i64 %b_step, {self.vectors * self.strip.lanes * self.source.size}")
+        ends = self.e.assign(f"icmp slt i64 %inner, {DEPTH}")
+        return self.e.assign(f"select i1 {ends}, i64 {strip}, i64 {LINES_AHEAD * CACHE_LINE}")
+
+    def _of_vector(self, pointers: Sequence[str], vector: int) -> Sequence[str]:
+        count = self.strip.lanes // self.parts
+        return pointers[vector * count : (vector + 1) * count]
+
+    def _lines(self, pointers: Sequence[str], term: str, distance: int) -> list[str]:
+        """Addresses of the columns at ``pointers`` from a term on, and a constant distance further. If columns are
+        evenly apart, most of these are the address of another column and a multiple of the distance between columns,
+        which instructions add themselves; LLVM would compute them all."""
+        if self.edge or self.strip.far:
+            return [self._further(self._further(pointer, term), str(distance)) for pointer in pointers]
+        near = [opaque(self.e, self._further(pointer, term)) for pointer in pointers[::ADDRESSED_TOGETHER]]
+        apart = [self._times(number * self.parts, "%b_step") for number in range(ADDRESSED_TOGETHER)]
+        lines = [self._further(self._further(first, step), str(distance)) for first in near for step in apart]
+        return lines[: len(pointers)]
+
+    def _terms_of_square(self) -> int:
+        return terms_of_square(self.L, self.source, self.strip.in_pairs)
+
+    def _reads_halves(self) -> bool:
+        """Whether squares are read in halves, as they have more vectors than are added at a time. In half precision it
+        takes longer to make numbers of the terms of a square than to add these."""
+        in_cache = self.source is self.strip.dtype and not self.strip.far
+        return in_cache and self.L.width > VECTORS_OF_TURN
+
+    def _read_turn(self, lines: Sequence[str]) -> list[Value]:
+        """A transposed square of the matrix, or the first half of one: for each term a vector of columns."""
+        if self._reads_halves():
+            return [Value(self.L, name, self.source) for name in read_columns(self.L, self.source, lines)]
+        return self._read_square(lines, "0", None)
+
+    def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
+        return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
+
+    def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
+        """Add the terms after the last whole square, from a copy on the stack."""
+        e, terms = self.e, self._terms_of_square() // self.parts
+        copy = e.slot(f"[{terms} x {self.type}]")
+        first, end = [e.assign(f"udiv i64 {number}, {self.parts}") for number in (whole, "%inner")]
+        mask = below(Lanes(e, terms), first, end)
+        for vector in range(self.vectors):
+            for step, value in enumerate(self._read_square(self._of_vector(pointers, vector), whole, mask)):
+                e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
+            with e.loop(first, end) as number:
+                index = e.assign(f"sub i64 {number}, {first}")
+                name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
+                self._add(starts, self._times(self.parts, number), {(0, vector): name})
+
+    def _store(self) -> None:
+        e, L, dtype = self.e, self.L, self.strip.dtype
+        masks = self._masks()
+        for row in range(self.strip.rows):
+            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
+                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
+                locations = [(self._location(start, v), self.sums[row, 0, v], mask) for v, mask in enumerate(masks)]
+                if self.result is dtype:
+                    with e.when("%again"):
+                        for location, slot, mask in locations:
+                            total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
+                            e.store(self.type, total.name, slot)
+                for location, slot, mask in locations:
+                    store(L, SumOfProducts(L, e.load(self.type, slot), self.result), self.result, location, mask)
+
+    def _location(self, start: str, vector: int) -> Location:
+        first = vector * self.strip.lanes
+        if not self.strip.apart:
+            return Location(start, str(first), False)
+        numbers = ", ".join(f"i64 {first + lane}" for lane in range(self.strip.lanes))
+        step = self.L.splat(Value(Lanes(self.e, 1), "%c_column", dtypes.int64))
+        return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
+
+
+class BlocksKernel(FewRowsKernel):
+    """Multiplies whole blocks of terms with a strip that is a vector, all at the same time: the additions of one block
+    do not wait for those of another."""
+
+    def __init__(self, strip: Strip, source: Dtype, result: Dtype) -> None:
+        super().__init__(strip, source, 1, False, result, strip.blocks)
+
+    def _sum_across(self, starts: Sequence[str]) -> None:
+        pointers = [self._further("%b", self._times(column, "%b_step")) for column in range(self.strip.lanes)]
+        self._sum_squares(starts, pointers, str(DEPTH))
+
+    def _store(self) -> None:
+        e, L, dtype = self.e, self.L, self.strip.dtype
+        for row in range(self.strip.rows):
+            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
+                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
+                location, total = self._location(start, 0), self.sums[row, 0, 0]
+                with e.when("%again"):
+                    before = load(L, dtype, location, None) + Value(L, e.load(self.type, total), dtype)
+                    e.store(self.type, before.name, total)
+                value = Value(L, e.load(self.type, total), dtype)
+                for block in range(1, self.strip.blocks):
+                    value = value + Value(L, e.load(self.type, self.sums[row, block, 0]), dtype)
+                store(L, value, dtype, location, None)
