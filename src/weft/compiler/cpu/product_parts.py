@@ -28,8 +28,12 @@ BYTES_OF_THREAD = 1 << 20
 """The most bytes of parts for each thread: its second cache holds them until they are added up."""
 MANY_TERMS = 4
 """There must be so many times as many terms as rows, or columns."""
+SECOND_STEP = 1 << 18
+"""Beginning the second step takes the time of this many multiplications."""
 OF_UNIT = 512
 """How many elements of the result the second step computes as a unit."""
+BYTES_PER_GRAIN = 1 << 16
+"""How many bytes of parts a thread adds up at once: that takes some microseconds."""
 
 
 @as_a_whole
@@ -45,7 +49,8 @@ def count_of(block: Block, extents: tuple[int, int, int], matrices: int, threads
         return 1
     whole, _ = tiles.time_of(block, extents, matrices, threads, lying)
     apart, busy = tiles.time_of(block, (rows, columns, DEPTH), count * matrices, threads, lying)
-    return count if apart + 2 * tiles.PASSING * count * results / busy < whole else 1
+    adding = SECOND_STEP + 2 * tiles.PASSING * count * results / busy
+    return count if apart + adding < whole else 1
 
 
 def are_contiguous(product: Product) -> bool:
@@ -76,7 +81,8 @@ def adding(product: Product, count: int, scratch: Place) -> RoutineStep:
     rows, columns, _ = product.extents
     size = product.matrices * rows * columns
     numbers = [*scratch, *product.places[2], count, size]
-    return RoutineStep(_address(product.dtype), numbers, -(-size // OF_UNIT), 1, count * size)
+    grain = max(1, BYTES_PER_GRAIN // (count * OF_UNIT * product.dtype.size))
+    return RoutineStep(_address(product.dtype), numbers, -(-size // OF_UNIT), grain, count * size)
 
 
 @cache
