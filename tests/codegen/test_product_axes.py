@@ -11,6 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
+from weft.compiler.cpu.product_parts import MANY_TERMS
 from weft.primitives.products import DEPTH
 
 Operand = Callable[[mx.array], mx.array]
@@ -38,7 +39,8 @@ def test_a_view_has_the_bits_of_its_copy(name: str, position: int, dtype: mx.Dty
     x = mx.array(rng.normal(size=shape) * 9, dtype=dtype)
     copied = mx.array(np.ascontiguousarray(np.array(view(x))), dtype=dtype)
     rows, terms = copied.shape[-2:]
-    sizes = (50, rows) if position else (terms, 50)
+    others = max(50, terms // MANY_TERMS + 1)  # so many that threads share the result, not the terms
+    sizes = (others, rows) if position else (terms, others)
     other = mx.array(rng.normal(size=(*copied.shape[:-2], *sizes)) * 9, dtype=dtype)
 
     def multiplied(x: mx.array, other: mx.array) -> mx.array:

@@ -169,7 +169,7 @@ _Counts = tuple[str, str, str, str]
 _Multiply = Callable[[_Pointers, _Counts, Sequence[str]], None]
 
 
-class _Part(NamedTuple):
+class _StackPart(NamedTuple):
     """What of a stack is multiplied: pointers to its first matrices, how many columns of the strip exist, how many
     matrices are in the stack and in each call, and the numbers of a kernel that describe the stack."""
 
@@ -266,7 +266,7 @@ class _FewRowsStep(ProductStepWriter):
         small = self.compare("sle", self.multiply(self.number(ROWS), inner), SMALL_MATRIX)
         at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
         stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
-        part = _Part(matrices["a"], b, c, columns, count, at_once, stack)
+        part = _StackPart(matrices["a"], b, c, columns, count, at_once, stack)
         single = "0"
         if strip.blocks > 1:
             some = e.assign(f"urem i64 {inner}, {strip.blocks * DEPTH}")
@@ -278,7 +278,7 @@ class _FewRowsStep(ProductStepWriter):
             self._add_terms(part, term, DEPTH, self._multiply)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
 
-    def _add_terms(self, part: _Part, term: str, most: int, multiply: _Multiply) -> None:
+    def _add_terms(self, part: _StackPart, term: str, most: int, multiply: _Multiply) -> None:
         """Multiply at most so many terms, from ``term`` on, for all matrices of a stack."""
         b_here = self.in_operand("b", part.b, self.multiply(term, self.number(B_INNER)))
         a_here = self.in_operand("a", part.a, self.multiply(term, self.number(A_INNER)))
@@ -294,7 +294,7 @@ class _FewRowsStep(ProductStepWriter):
             ]
             self._rows((a, b, c), part, numbers, multiply)
 
-    def _rows(self, pointers: _Pointers, part: _Part, numbers: tuple[str, str], multiply: _Multiply) -> None:
+    def _rows(self, pointers: _Pointers, part: _StackPart, numbers: tuple[str, str], multiply: _Multiply) -> None:
         """Multiply all rows with a strip, in blocks of rows."""
         a, b, c = pointers
         with self.e.loop("0", self.number(ROWS), self.strip.rows) as row:

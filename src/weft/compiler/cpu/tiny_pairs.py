@@ -27,7 +27,7 @@ _PART = 8
 """How many elements are in 16 bytes. Within these, processors without AVX-512 move elements to any place."""
 
 
-class PairsWriter(Integers):
+class TinyPairsWriter(Integers):
     """Writes a function that multiplies a group of matrices. It may read elements after those of these matrices, up to
     ``ends`` elements of each operand."""
 

@@ -17,7 +17,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
 from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, vector_bytes
-from weft.compiler.cpu.tiny_pairs import PairsWriter
+from weft.compiler.cpu.tiny_pairs import TinyPairsWriter
 from weft.dtypes import Dtype
 from weft.runtime.steps import Place
 
@@ -82,8 +82,8 @@ def ends_of(tiny: Tiny) -> dict[str, int]:
     return group.ends
 
 
-def _group_of(tiny: Tiny) -> GroupWriter | PairsWriter:
-    return PairsWriter(tiny) if tiny.source is dtypes.bfloat16 else GroupWriter(tiny)
+def _group_of(tiny: Tiny) -> GroupWriter | TinyPairsWriter:
+    return TinyPairsWriter(tiny) if tiny.source is dtypes.bfloat16 else GroupWriter(tiny)
 
 
 class _StepWriter(Integers):
