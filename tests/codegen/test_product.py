@@ -325,7 +325,7 @@ def test_integers_wrap_around(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
-@pytest.mark.parametrize("shape", [(1, 300, 40), (5, 20, 33), (17, 530, 70)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 300, 40), (5, 20, 33), (17, 530, 70), (100, 64, 75), (42, 300, 39)], ids=str)
 def test_half_precision_is_multiplied_as_float32(dtype: mx.Dtype, shape: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(5)
     rows, inner, columns = shape

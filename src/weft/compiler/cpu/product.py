@@ -37,7 +37,7 @@ from weft.compiler.cpu.product_step import (
     ProductStepWriter,
     Sources,
 )
-from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way
+from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way, converts_whole_lines
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
@@ -70,6 +70,8 @@ def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
         return product_complex.packing(block)
     sides = {block.rows: sources.left, block.columns: sources.right}
     along = [pack_along(block, source, width) for width, source in sides.items()]
+    if converts_whole_lines(block, sources):
+        along.append(pack_along(block, sources.left, GROUP * block.rows, "convert_lines"))
     return [*along, pack_lines(block, sources.left), pack_across(block, sources.right, block.columns)]
 
 
@@ -142,6 +144,7 @@ class TileWriter(ProductStepWriter):
         self.in_panels = in_panels
         # How many vectors of columns may be left over at an edge: there is a kernel for each.
         self.edges: Sequence[int] = range(1, block.vectors + 1)
+        self.converts_lines = converts_whole_lines(block, sources)
         self.size = real.left.size
         self.group = GROUP * block.rows
         packed_a = self.memory_of_panels(DEPTH * self.group * block.dtype.size // block.terms)
@@ -231,8 +234,10 @@ class TileWriter(ProductStepWriter):
             self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
         source = self.first_pointer(operand, self.a, first, part.first)
         if self.converts_panels_alone:
-            with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.ALONG)):
-                self.pack(self.a, Way.ALONG, source, self.a.packed, part.depth, present)
+            ways = (Way.ALONG, Way.CONVERTED) if self.converts_lines else (Way.ALONG,)
+            for way in ways:
+                with self.e.when(self.compare("eq", self.number(LEFT_WAY), way)):
+                    self.pack(self.a, way, source, self.a.packed, part.depth, present)
         else:
             self.pack_if_needed(self.a, source, self.a.packed, part.depth, present)
         return self.panels(self.a, source, self.a.packed, part.depth)
@@ -275,11 +280,13 @@ class TileWriter(ProductStepWriter):
                 self.pack(side, way, source, packed, depth, present)
 
     def pack(self, side: Side, way: Way, source: str, packed: str, depth: str, present: str) -> None:
-        stride = self.number(side.term if way is Way.ALONG else side.element)
+        stride = self.number(side.element if way is Way.ACROSS else side.term)
         arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
         arguments += self.behind(side)
         in_lines = side.in_lines and way is Way.ACROSS
         function = "pack_lines" if in_lines else f"pack_{way.name.lower()}_{side.width}"
+        if way is Way.CONVERTED:
+            function = "convert_lines"
         self.e.emit(f"call void @{function}({arguments})")
 
     def behind(self, side: Side) -> str:
@@ -302,6 +309,10 @@ class TileWriter(ProductStepWriter):
         )
         if not side.in_lines:
             return found
+        if self.converts_lines:
+            beside = self.compare("eq", way, Way.CONVERTED)
+            apart, term = self.either(beside, 1, found.apart), self.either(beside, self.group, found.term)
+            found = found._replace(apart=apart, term=term)
         later = self.in_operand(side.name, source, self.multiply(element, side.width))
         unpacked = self.e.assign(f"or i1 {in_place}, {lines}")
         size = self.size

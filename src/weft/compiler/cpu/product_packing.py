@@ -6,7 +6,7 @@ A panel has ``width`` elements for each term, and room for whole squares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import gcd
 
 from weft.compiler.codegen.emitter import Emitter
@@ -43,9 +43,9 @@ class _PanelPacking(Integers):
     def write(self, value: Value, pointer: str, index: str) -> None:
         store(self.L, value, self.block.dtype, Location(pointer, index, False), None)
 
-    def copy_line(self, source: str, target: str, masks: Mapping[int, str | None]) -> None:
-        for start, mask in masks.items():
-            self.write(self.read(source, str(start), mask), target, str(start))
+    def copy_line(self, source: str, target: str, count: int) -> None:
+        for start in range(0, count, self.L.width):
+            self.write(self.read(source, str(start), None), target, str(start))
 
     def copy_square(self, lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
         if mask is None and self.dtype is self.block.dtype:
@@ -56,28 +56,29 @@ class _PanelPacking(Integers):
         for step, vector in enumerate(vectors):
             self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
 
-    def masks(self, present: str) -> dict[int, str | None]:
-        return {start: below(self.L, str(start), present) for start in range(0, self.width, self.L.width)}
-
     def function(self, name: str) -> EmittedFunction:
         return self.e, self.e.function(name, PARAMETERS, "internal ")
 
 
-def pack_along(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
+def pack_along(block: Block, dtype: Dtype, width: int, name: str = "") -> EmittedFunction:
     """Pack panels of an operand in which the elements of a term are neighbours: term after term, in the same order."""
     w = _PanelPacking(block, dtype, width)
-    rest = w.remainder("%present", width)
-    whole, masks = w.subtract("%present", rest), w.masks(rest)
+    rest, lanes = w.remainder("%present", width), w.L.width
+    whole, inside = w.subtract("%present", rest), w.remainder(rest, lanes)
+    vectors, mask = w.subtract(rest, inside), below(w.L, "0", inside)
     terms = w.rounded_up("%inner", SQUARE)
-    unmasked: dict[int, str | None] = dict.fromkeys(masks)
     with w.e.loop("0", "%inner") as term:
         line = w.source("%from", w.multiply(term, "%stride"))
         first = w.target("%to", w.multiply(term, width))
         with w.e.loop("0", whole, width) as start:
-            w.copy_line(w.source(line, start), w.target(first, w.multiply(start, terms)), unmasked)
+            w.copy_line(w.source(line, start), w.target(first, w.multiply(start, terms)), width)
         with w.e.when(w.compare("ne", rest, 0)):
-            w.copy_line(w.source(line, whole), w.target(first, w.multiply(whole, terms)), masks)
-    return w.function(f"pack_along_{width}")
+            source, target = w.source(line, whole), w.target(first, w.multiply(whole, terms))
+            with w.e.loop("0", vectors, lanes) as start:
+                w.write(w.read(source, start, None), target, start)
+            with w.e.when(w.compare("ne", inside, 0)):
+                w.write(w.read(source, vectors, mask), target, vectors)
+    return w.function(name or f"pack_along_{width}")
 
 
 def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:

@@ -80,13 +80,15 @@ READING_IN_PLACE = 1 / 16
 
 class Way(IntEnum):
     """How a kernel gets an operand: in place; packed, from elements or from terms that are neighbours; packed from
-    several axes in memory; or from memory to which a feeder writes."""
+    several axes in memory; from memory to which a feeder writes; or converted, with the elements of a group of panels
+    as neighbours."""
 
     IN_PLACE = 0
     ALONG = 1
     ACROSS = 2
     OVER_AXES = 3
     FED = 4
+    CONVERTED = 5
 
 
 @cache
@@ -263,11 +265,13 @@ def ways_of(
     _, a_inner, _, b_column = strides
     left, right = (Way.ACROSS if a_inner == 1 else Way.ALONG), (Way.ALONG if b_column == 1 else Way.ACROSS)
     size = block.dtype.size
+    seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
+    is_little = rows * inner * size <= (LITTLE_LEFT if seldom else LITTLE)
     if sources.left is block.dtype:
-        seldom = tile[1] < OFTEN * block.columns or inner < DEPTH
-        little = LITTLE_LEFT if seldom else LITTLE
-        if rows * inner * size <= little or (left is Way.ACROSS and seldom):
+        if is_little or (left is Way.ACROSS and seldom):
             left = Way.IN_PLACE
+    elif left is Way.ALONG and is_little and converts_whole_lines(block, sources):
+        left = Way.CONVERTED
     if sources.right is block.dtype and right is Way.ALONG:
         reading = reading_right(block, sources.right, extents, strides)
         if (
@@ -277,6 +281,11 @@ def ways_of(
         ):
             right = Way.IN_PLACE
     return left, right
+
+
+def converts_whole_lines(block: Block, sources: Sources) -> bool:
+    """Whether a left operand may be converted in whole lines of elements that are neighbours."""
+    return sources.left is not block.dtype and not sources.left.is_complex and block.terms == 1
 
 
 def fed_strides(block: Block, turned: bool) -> tuple[int, int]:
