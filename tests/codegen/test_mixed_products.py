@@ -3,6 +3,7 @@ same bits."""
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import pytest
@@ -78,14 +79,15 @@ def test_sums_are_rounded_once_where_they_are_stored(dtype: mx.Dtype, cases: Cas
 def test_matrices_that_are_converted_together_are_those_of_a_stack(dtype: mx.Dtype) -> None:
     """Stacks of more matrices than are converted together, also ones that are not neighbours in memory, have two axes,
     or share one matrix."""
-    for count, extent in ((700, 4), (130, 8), (1000, 3), (40, 16), (5, 16), (15, 20), (25, 30)):
-        a, b = numbers(count, extent, extent, dtype=dtype), numbers(count, extent, 7, dtype=dtype)
+    sizes = ((700, 4, 7), (130, 8, 7), (130, 8, 8), (1000, 3, 7), (40, 16, 7), (45, 16, 16), (5, 16, 7), (15, 20, 7))
+    for count, extent, columns in (*sizes, (25, 30, 7)):
+        a, b = numbers(count, extent, extent, dtype=dtype), numbers(count, extent, columns, dtype=dtype)
         for left in (a, a[::-1], mx.swapaxes(a, 1, 2), mx.repeat(a, 2, axis=0)[::2], a[:1]):
             wide = left.astype(mx.float32) @ b.astype(mx.float32)
             mx.eval(left, wide)
             assert_same_bits(left @ b, wide.astype(dtype))
-        both = mx.reshape(a, (5, -1, extent, extent)) @ mx.reshape(b, (5, -1, extent, 7))
-        assert_same_bits(mx.reshape(both, (count, extent, 7)), a @ b)
+        both = mx.reshape(a, (5, -1, extent, extent)) @ mx.reshape(b, (5, -1, extent, columns))
+        assert_same_bits(mx.reshape(both, (count, extent, columns)), a @ b)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -109,3 +111,20 @@ def test_few_rows_or_columns_that_are_neighbours_in_each_term(dtype: mx.Dtype, c
         mx.eval(wide)
         assert_same_bits(a @ b, (wide[0] @ wide[1]).astype(dtype))
         assert_same_bits(a.astype(mx.float32) @ b.astype(mx.float32), wide[0] @ wide[1])
+
+
+def test_pairs_of_columns(cases: Cases) -> None:
+    """Few rows times a matrix of bfloat16, whose columns are read and stored in pairs, apart from a last vector."""
+    extreme = mx.array([math.inf, -math.inf, math.nan, 1e-40, -1e-39, 3e38, -3e38, 0.0])
+    ways = list(product([1, 3, 4, 8, 12, 30], [1, 8, 250, 257, 600], [16, 32, 48, 64, 65, 96, 100, 200], [1, 5]))
+    for rows, inner, columns, matrices in cases.some(30, ways):
+        a, b = numbers(matrices, rows, inner, dtype=mx.bfloat16), numbers(matrices, inner, columns, dtype=mx.bfloat16)
+        unusual = extreme[(1000 * mx.abs(b)).astype(mx.int32) % 8].astype(mx.bfloat16)
+        for y in (b, mx.where(mx.abs(b) > 2.5, unusual, b)):
+            wide = [x.astype(mx.float32) for x in (a, y)]
+            mx.eval(wide, y)
+            sums = wide[0] @ wide[1]
+            mx.eval(sums)
+            assert_same_bits(a @ y, sums.astype(mx.bfloat16))
+            assert_same_bits(a.astype(mx.float32) @ y.astype(mx.float32), sums)
+            assert_same_bits(wide[0] @ y.astype(mx.float32), sums)

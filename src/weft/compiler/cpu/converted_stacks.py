@@ -2,7 +2,8 @@
 
 Rows of small matrices are shorter than vectors, and converting them one by one takes longer than multiplying them.
 Here the elements of several matrices that follow each other in memory are converted at once, in whole vectors; the step
-for float32 multiplies these matrices, and its results are rounded at once. Meanwhile all are in the first cache.
+for float32 multiplies these matrices. It rounds its results where it stores them, if their vectors are long and whole;
+otherwise they are rounded at once. Meanwhile all are in the first cache.
 
 Right operands in which the terms of a column are neighbours are transposed, so that the step reads columns that are.
 """
@@ -20,7 +21,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import few_rows, tiny_stacks
 from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
-from weft.compiler.cpu.few_rows_kernel import Strip
+from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
 from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
 from weft.compiler.cpu.tiny_groups import Tiny
@@ -39,6 +40,9 @@ TRANSPOSED_ELEMENTS = 2048
 FEWEST_BLOCKS = 3
 """With at least this many blocks of rows, elements of the matrix would be converted so often that it pays to do it
 before."""
+
+ROWS_OF_BFLOAT16 = 8
+"""From this many rows and terms on, numbers of bfloat16 are converted faster before than while rows are added up."""
 
 TRANSPOSED_BYTES = 32
 """The length of vectors in which matrices are transposed."""
@@ -59,15 +63,32 @@ def is_worth_it(strip: Strip, sources: Sources, extents: tuple[int, int, int]) -
     """Whether matrices of half precision are multiplied faster in groups than when each row is converted where it is
     read or stored: if they are read for several blocks of rows, if columns are stored one by one, if squares are
     transposed and terms are too few for squares of pairs, if the ends of rows need masks and the processor has none for
-    16 bits, or if the shortest vectors would be rounded to bfloat16, which takes several instructions."""
+    16 bits, if the shortest vectors would be rounded to bfloat16, which takes several instructions, or if many rows of
+    bfloat16 are."""
     rows, columns, inner = extents
+    if has_pairs(strip, sources.right) and strip.vectors % 2 == 0 and columns % strip.columns == 0:
+        return False
     if strip.apart or rows > (FEWEST_BLOCKS - 1) * strip.rows:
         return True
     if strip.across and inner * strip.dtype.size < 2 * strip.vector_bytes:
         return True
-    if columns % strip.lanes != 0 and "+avx512bw" not in host.current().features:
+    if not _is_whole(strip, columns):
         return True
-    return strip.vector_bytes == few_rows.SHORTEST_VECTOR and sources.rounded is dtypes.bfloat16
+    if sources.rounded is not dtypes.bfloat16:
+        return False
+    many = not strip.across and min(rows, inner) >= ROWS_OF_BFLOAT16
+    return strip.vector_bytes == few_rows.SHORTEST_VECTOR or many
+
+
+def _is_whole(strip: Strip, columns: int) -> bool:
+    """Whether rows are whole vectors, or the processor has masks for 16 bits."""
+    return columns % strip.lanes == 0 or "+avx512bw" in host.current().features
+
+
+def multiplied(strip: Strip, sources: Sources, columns: int) -> Sources:
+    """The dtypes for the step that multiplies. It rounds results itself if their vectors are long and whole."""
+    rounds = not strip.apart and strip.vector_bytes > few_rows.SHORTEST_VECTOR and _is_whole(strip, columns)
+    return Sources(strip.dtype, strip.dtype, sources.rounded if rounds else None)
 
 
 def pitch_of(strip: Strip, columns: int) -> int:
@@ -92,12 +113,12 @@ def step_numbers(
 
 
 @cache
-def address(strip: Strip, sources: Sources, transposes: bool) -> int:
-    """The address of the step for operands of the dtypes ``sources``, which are multiplied as those of ``strip``; the
-    right ones may be transposed."""
+def address(strip: Strip, sources: Sources, multiplied: Sources, transposes: bool) -> int:
+    """The address of the step for operands of the dtypes ``sources``, which are multiplied as those of ``strip`` by a
+    step for the dtypes ``multiplied``; the right ones may be transposed."""
     name = f"converted_stacks_{sources.name}"
-    key = f"{name} {strip} {transposes}"
-    return loading.load(key, lambda: generate(strip, sources, transposes, name), (name,))[name]
+    key = f"{name} {multiplied.name} {strip} {transposes}"
+    return loading.load(key, lambda: generate(strip, sources, multiplied, transposes, name), (name,))[name]
 
 
 @cache
@@ -107,9 +128,8 @@ def address_of_tiny(tiny: Tiny, sources: Sources) -> int:
     return loading.load(f"{name} {tiny}", lambda: generate_for_tiny(tiny, sources, name), (name,))[name]
 
 
-def generate(strip: Strip, sources: Sources, transposes: bool, name: str) -> str:
+def generate(strip: Strip, sources: Sources, multiplied: Sources, transposes: bool, name: str) -> str:
     """The LLVM IR of the step."""
-    multiplied = Sources(strip.dtype, strip.dtype)
     functions = few_rows.functions(strip, multiplied, _MULTIPLY, linkage="internal ")
     if transposes:
         functions.append(_transposition(strip))

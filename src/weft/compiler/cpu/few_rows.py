@@ -7,6 +7,7 @@ same order as in `product`, so their bits are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, reduce
 from sys import maxsize
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip
@@ -68,6 +69,9 @@ ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
 """How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
 where that differs: then registers hold the sums of whole rows."""
 
+FEW_STRIPS = 4
+"""Of at most so many strips, a single vector that is left over takes much of the time."""
+
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
 
@@ -102,6 +106,13 @@ def strip_of(
         vectors = max(1, min(8, registers // height, all_vectors))
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
+
+
+def of_pairs(strip: Strip, columns: int) -> Strip:
+    """The strip for pairs of bfloat16: with an even number of vectors, if there are few strips and none is cut then."""
+    even = replace(strip, vectors=max(1, strip.vectors - strip.vectors % 2))
+    is_better = strip.columns < columns <= FEW_STRIPS * strip.columns and columns % even.columns == 0
+    return even if is_better else strip
 
 
 def terms_of(strip: Strip, source: Dtype) -> int:
@@ -150,6 +161,8 @@ def functions(
     sizes = {"strip": (strip.vectors, False), "part": (strip.vectors, True)}
     if strip.vectors > 1:
         sizes["edge"] = 1, True
+        if _lacks_masks(strip, sources):
+            sizes["single"] = 1, False
     kernels = {
         name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
         for name, (vectors, edge) in sizes.items()
@@ -162,6 +175,12 @@ def functions(
     if sources.left is not strip.dtype:
         found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
     return [*found, (step.e, step.function(name, linkage))]
+
+
+def _lacks_masks(strip: Strip, sources: Sources) -> bool:
+    """Whether columns are read as they lie and the processor has no masks for them: then it takes long to read part of
+    a vector."""
+    return not strip.across and sources.right in HALVES and "+avx512bw" not in host.current().features
 
 
 _Pointers = tuple[str, str, str]
@@ -194,6 +213,7 @@ class _FewRowsStep(ProductStepWriter):
             if sources.left is strip.dtype
             else self.e.slot(f"[{MOST_ROWS_OF_LITTLE * DEPTH} x {strip.element}], align 64")
         )
+        self.has_single = _lacks_masks(strip, sources)
         self.together = self._matrices_together()
 
     @property
@@ -323,7 +343,13 @@ class _FewRowsStep(ProductStepWriter):
             there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
             target = self.in_result(c, self.multiply(column, self.number(C_COLUMN)))
             present = rows, self.rest(columns, column, strip.lanes), depth, again
-            self._call("edge", (a, there, target), present, stack)
+            ends = "true"
+            if self.has_single:
+                ends = e.assign(f"icmp ne i64 {present[1]}, {strip.lanes}")
+                with e.when(self.negated(ends)):
+                    self._call("single", (a, there, target), present, stack)
+            with e.when(ends):
+                self._call("edge", (a, there, target), present, stack)
 
     def _call(self, kernel: str, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         positions = (B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)

@@ -11,6 +11,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
+from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, opaque, prefetch, read_columns
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
@@ -62,6 +63,12 @@ class Strip(Block):
     blocks: int = 1
 
 
+def has_pairs(strip: Strip, source: Dtype) -> bool:
+    """Whether pairs of neighbouring columns are read and stored together: then bfloat16 becomes float32, and the other
+    way round, in fewer instructions."""
+    return source is dtypes.bfloat16 and not strip.across and not strip.apart
+
+
 class FewRowsKernel:
     """Multiplies some terms of the rows with a strip of the matrix, and stores the sums or adds them to the result. If
     the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored. It
@@ -79,6 +86,8 @@ class FewRowsKernel:
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
         self.vectors = vectors
+        self.paired = (vectors - edge) // 2 * 2 if has_pairs(strip, source) else 0
+        """For so many vectors of columns, one of two has the first columns of pairs, the other one the second ones."""
         self.sums_of_row = list(product(range(blocks), range(vectors)))
         self.sums = {(row, *key): self.e.slot(self.type) for row in range(strip.rows) for key in self.sums_of_row}
 
@@ -161,10 +170,20 @@ class FewRowsKernel:
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for vector in range(self.vectors):
                 prefetch(self.e, self._further(later, str(vector * lanes)))
-            right = {
-                (0, vector): self._read(L, row, str(vector * lanes), mask).name for vector, mask in enumerate(masks)
-            }
+            right = self._read_pairs(row)
+            for vector in range(self.paired, self.vectors):
+                right[0, vector] = self._read(L, row, str(vector * lanes), masks[vector]).name
             self._add(starts, term, right)
+
+    def _read_pairs(self, row: str) -> _Vectors:
+        """Columns of a term: for each two vectors, the first columns of pairs and the second ones."""
+        found = {}
+        for vector in range(0, self.paired, 2):
+            place = self._further(row, str(vector * self.strip.lanes))
+            name = self.e.assign(f"load {self.L.type_of(dtypes.uint32)}, ptr {place}, align 2")
+            for half, value in enumerate(pairs_of_bfloat16.apart(self.L, Value(self.L, name, dtypes.uint32))):
+                found[0, vector + half] = value.name
+        return found
 
     def _sum_across(self, starts: Sequence[str]) -> None:
         e, parts = self.e, self.parts
@@ -256,7 +275,9 @@ class FewRowsKernel:
         for row in range(self.strip.rows):
             with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
                 start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                locations = [(self._location(start, v), self.sums[row, 0, v], mask) for v, mask in enumerate(masks)]
+                self._store_pairs(row, start)
+                single = list(enumerate(masks))[self.paired :]
+                locations = [(self._location(start, v), self.sums[row, 0, v], mask) for v, mask in single]
                 if self.result is dtype:
                     with e.when("%again"):
                         for location, slot, mask in locations:
@@ -264,6 +285,25 @@ class FewRowsKernel:
                             e.store(self.type, total.name, slot)
                 for location, slot, mask in locations:
                     store(L, SumOfProducts(L, e.load(self.type, slot), self.result), self.result, location, mask)
+
+    def _store_pairs(self, row: int, start: str) -> None:
+        e, L, dtype = self.e, self.L, self.strip.dtype
+        both = Lanes(e, 2 * L.width)
+        for vector in range(0, self.paired, 2):
+            location = Location(start, str(vector * L.width), False)
+            sums = [Value(L, e.load(self.type, self.sums[row, 0, vector + half]), dtype) for half in (0, 1)]
+            if self.result is dtypes.bfloat16:
+                store(both, pairs_of_bfloat16.rounded(L, *sums), dtypes.uint16, location, None)
+                continue
+            order = ", ".join([f"i32 {lane + half}" for lane in range(L.width) for half in (0, L.width)])
+            operands = ", ".join([f"{self.type} {total.name}" for total in sums])
+            total = e.slot(both.type_of(dtype))
+            name = e.assign(f"shufflevector {operands}, <{both.width} x i32> <{order}>")
+            e.store(both.type_of(dtype), name, total)
+            with e.when("%again"):
+                before = load(both, dtype, location, None) + Value(both, e.load(both.type_of(dtype), total), dtype)
+                e.store(both.type_of(dtype), before.name, total)
+            store(both, Value(both, e.load(both.type_of(dtype), total), dtype), dtype, location, None)
 
     def _location(self, start: str, vector: int) -> Location:
         first = vector * self.strip.lanes

@@ -10,7 +10,7 @@ from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
 from weft.compiler.cpu.attached import Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
-from weft.compiler.cpu.few_rows_kernel import Strip
+from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
 from weft.runtime.executor import thread_count
 
 _WORK_OF_READER = 1 << 20
@@ -78,6 +78,8 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    if has_pairs(strip, sources.right):
+        return few_rows.of_pairs(strip, columns)
     if not across or not _is_cached(product):
         return strip
     blocks = few_rows.blocks_side_by_side(sources.right, rows, inner, product.strides[3])

@@ -82,7 +82,8 @@ def _of_converted_stack(product: Product) -> Tiled | None:
     strides, behind = stored(plain, turned, strip.columns)
     of_matrices = few_rows.step_numbers(plain.places, plain.extents, strides, strip, plain.batch, behind)
     numbers = converted_stacks.step_numbers(few.places, apart, group, -(-columns // strip.columns), of_matrices)
-    address = partial(converted_stacks.address, strip, few.sources, transposes)
+    multiplied = converted_stacks.multiplied(strip, few.sources, int(columns))
+    address = partial(converted_stacks.address, strip, few.sources, multiplied, transposes)
     return address, numbers, product.extents[:2]
 
 

@@ -16,6 +16,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.product_step import multiply_add
 from weft.compiler.cpu.tiny_groups import GROUP, Tiny
@@ -94,7 +95,7 @@ class TinyPairsWriter(Integers):
         L, type_ = self.L, self.L.type_of(dtypes.uint32)
         name = self._shuffled(vectors, places)
         pairs = Value(L, self.e.assign(f"bitcast {self.type} {name} to {type_}"), dtypes.uint32)
-        return L.bitcast(pairs << 16, dtypes.float32), L.bitcast(pairs & 0xFFFF0000, dtypes.float32)
+        return pairs_of_bfloat16.apart(L, pairs)
 
     def _place(self, windows: Sequence[tuple[int, ...]], lane: int, element: int) -> tuple[int, int]:
         """In which window an element is that moves to a lane, and where there."""
@@ -176,27 +177,7 @@ class TinyPairsWriter(Integers):
             store(both, Value(both, name, tiny.dtype), tiny.dtype, Location("%c", str(first), False), None)
         else:
             pointer = self.moved("%c", first, "i16")
-            self.e.emit(f"store {self.type} {self._rounded(*totals)}, ptr {pointer}, align 2")
-
-    def _rounded(self, first: Value, second: Value) -> str:
-        """Both sums of each pair, rounded to the nearest bfloat16, ties to even. NaN remains NaN, because it comes from
-        numbers whose lower halves are zero, or is made by the processor with such a half."""
-        L, both = self.L, self.both
-        low, high = [L.bitcast(total, dtypes.uint32) for total in (first, second)]
-        upper, lower = self._joined(low >> 16, high), self._joined(low, high << 16)
-        rises = lower >= 0x8001 - (upper & 1)
-        return str(both.select(rises, upper + 1, upper).name)
-
-    def _joined(self, low: Value, high: Value) -> Value:
-        """Lower halves of lanes from ``low``, upper ones from ``high``."""
-        L, both = self.L, self.both
-        type_, mask = L.type_of(dtypes.uint32), L.constant(0xFFFF0000, dtypes.uint32)
-        if L.width == _MOST_LANES:
-            operands = [(type_, x.name) for x in (low, high, mask)]
-            name = self.e.call("llvm.x86.avx512.pternlog.d.512", type_, [*operands, ("i32", "216")])
-        else:
-            name = ((low & 0xFFFF) | (high & mask)).name
-        return Value(both, self.e.assign(f"bitcast {type_} {name} to {self.type}"), dtypes.uint16)
+            self.e.emit(f"store {self.type} {pairs_of_bfloat16.rounded(L, *totals).name}, ptr {pointer}, align 2")
 
 
 def _alternating(first: Sequence[int], second: Sequence[int]) -> list[int]:
