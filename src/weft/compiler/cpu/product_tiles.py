@@ -164,7 +164,7 @@ class _Costs:
         if self.lying.right is DirectReading.AS_PANELS:
             right = READING * wide
         elif self.lying.right is DirectReading.IN_FEW_ROWS and high <= FEW_ROWS:
-            right = READING_IN_PLACE * high * wide
+            right = READING_IN_PLACE * high * wide + READING * wide
         return (units_of_thread + uneven) * span * (high * wide + left + right)
 
     def elements(self, tile: tuple[int, int]) -> int:
