@@ -267,7 +267,11 @@ def test_a_matrix_of_a_stack_is_multiplied_as_alone(dtype: mx.Dtype) -> None:
         np.testing.assert_array_equal(np.array(x[1] @ y)[1], wanted[1])
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float64, mx.int32, mx.bfloat16, mx.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [mx.float32, mx.int32, mx.float16, *[pytest.param(d, marks=pytest.mark.slow) for d in (mx.float64, mx.bfloat16)]],
+    ids=str,
+)
 def test_right_operands_of_stacks_that_are_transposed_in_groups(dtype: mx.Dtype) -> None:
     """Results are those with operands that need not be transposed: of whole squares and parts of some, more matrices
     than a group has, left operands of either kind with gaps between matrices, and more rows than columns."""

@@ -98,7 +98,8 @@ def test_scores_are_never_in_memory_as_a_whole(rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize(
-    ("mask", "part", "part_with_gradients"), [pytest.param(None, 16, 12, marks=pytest.mark.slow), ("causal", 16, 5)]
+    ("mask", "part", "part_with_gradients"),
+    [pytest.param(None, 16, 12, marks=pytest.mark.slow), pytest.param("causal", 16, 5, marks=pytest.mark.slow)],
 )
 def test_long_sequences_need_a_small_part_of_the_scores(mask: str | None, part: int, part_with_gradients: int) -> None:
     """They also never hold a whole causal mask."""
