@@ -8,7 +8,7 @@ from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
 
-_MOST_LANES = 16
+MOST_LANES = 16
 """How many lanes the vectors of AVX-512 have."""
 
 _UPPER = 0xFFFF0000
@@ -33,7 +33,7 @@ def _joined(L: Lanes, low: Value, high: Value) -> Value:
     """Lower halves of lanes from ``low``, upper ones from ``high``."""
     e, both = L.emitter, Lanes(L.emitter, 2 * L.width)
     type_, mask = L.type_of(dtypes.uint32), L.constant(_UPPER, dtypes.uint32)
-    if L.width == _MOST_LANES:
+    if L.width == MOST_LANES:
         operands = [(type_, x.name) for x in (low, high, mask)]
         name = e.call("llvm.x86.avx512.pternlog.d.512", type_, [*operands, ("i32", "216")])
     else:

@@ -21,9 +21,6 @@ from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.product_step import multiply_add
 from weft.compiler.cpu.tiny_groups import GROUP, Tiny
 
-_MOST_LANES = 16
-"""How many lanes the vectors of AVX-512 have."""
-
 _PART = 8
 """How many elements are in 16 bytes. Within these, processors without AVX-512 move elements to any place."""
 
@@ -38,7 +35,7 @@ class TinyPairsWriter(Integers):
         self.L, self.both = Lanes(self.e, tiny.lanes), Lanes(self.e, 2 * tiny.lanes)
         self.type = self.both.type_of(dtypes.uint16)
         self.ends = {operand: tiny.group * tiny.sizes[operand] for operand in "ab"}
-        of_all = self.L.width == _MOST_LANES
+        of_all = self.L.width == pairs_of_bfloat16.MOST_LANES
         self.part = self.both.width if of_all else _PART
         """Within how many elements a shuffle moves them to any place."""
         self.moves_bytes = not of_all or "+avx512vbmi" in host.current().features.split(",")
@@ -119,7 +116,7 @@ class TinyPairsWriter(Integers):
     def _upper_halves(self, vector: str, places: Sequence[int]) -> Value:
         """Elements as the upper halves of lanes, whose lower halves are zero."""
         type_ = self.L.type_of(dtypes.float32)
-        if self.L.width < _MOST_LANES:
+        if self.L.width < pairs_of_bfloat16.MOST_LANES:
             zero = self.both.width
             moved = self._shuffle([vector, "zeroinitializer"], _alternating([zero] * len(places), places))
             return Value(self.L, self.e.assign(f"bitcast {self.type} {moved} to {type_}"), dtypes.float32)
