@@ -14,6 +14,7 @@ from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
 from weft.compiler import evaluate
 from weft.compiler.cpu import matmul
+from weft.runtime import executor
 from weft.runtime.host import host
 
 STACK = 4
@@ -65,11 +66,15 @@ Keep = Callable[[mx.array], mx.array]
 
 @pytest.fixture(autouse=True)
 def small_chains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make chains, and kernels that feed products, also where little memory is saved."""
+    """Make chains, and kernels that feed products, also where little memory is saved. With two threads: with more
+    threads than matrices there are no chains."""
     limits = replace(host.target.limits, uncached_size=STACK * SMALL * SMALL * 4, turn_size=0)
     monkeypatch.setattr(type(host.target), "limits", limits)
     monkeypatch.setattr(matmul, "_FED_BYTES", 1 << 10)
+    threads = executor.thread_count()
+    executor.set_thread_count(2)
     yield
+    executor.set_thread_count(threads)
     evaluate.forget_plans()
 
 

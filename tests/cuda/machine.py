@@ -166,8 +166,7 @@ class Machine:
         """The value of an operand for each thread."""
         if text[0] in "%@":
             return self.registers[text][here]
-        shape = (here.size, type_.lanes) if type_.lanes > 1 else (here.size,)
-        return np.broadcast_to(constant(text, type_), shape)
+        return np.broadcast_to(constant(text, type_), type_.of_threads(here.size))
 
     def _typed(self, text: str, here: np.ndarray) -> np.ndarray:
         type_, value = typed(text)
@@ -182,7 +181,8 @@ class Machine:
         if " to " in text:
             source, target = text.split(" to ")
             type_, value = typed(source)
-            return evaluated(operation, [self._value(value, type_, here)], type_of(target), type_)
+            result = evaluated(operation, [self._value(value, type_, here)], type_of(target), type_)
+            return result.reshape(type_of(target).of_threads(here.size))
         relation = ""
         if operation in ("icmp", "fcmp"):
             relation, text = text.split(" ", 1)
@@ -289,7 +289,7 @@ class Machine:
             self._write(pointers[mask], elements[mask])
             return None
         result = elements.copy()
-        result[mask] = self._read(pointers[mask], Type(elements.dtype, 1, ""))
+        result[mask] = self._read(pointers[mask], Type(elements.dtype, 1, "", False))
         return result
 
     def _exchanged(self, here: np.ndarray, words: np.ndarray, source: np.ndarray, clamp: np.ndarray) -> np.ndarray:
@@ -335,7 +335,7 @@ class Machine:
             self._note(targets, size, threads, "writes")
             words = np.dtype(f"u{min(size, 8)}")
             near, far = [_neighbours(one, size // words.itemsize, words.itemsize) for one in (targets, sources)]
-            self._write(near, self._read(far, Type(words, 1, "")))
+            self._write(near, self._read(far, Type(words, 1, "", False)))
             if not ending.all():
                 self.copies.append(copies.chosen(~ending))
 
@@ -371,7 +371,7 @@ class Machine:
         kind, pointer, *rest = listed(_plain(text))
         type_, addresses = type_of(kind), self._typed(pointer, here)
         self._check_alignment(rest, addresses)
-        if type_.lanes > 1:
+        if type_.is_vector:
             addresses = _neighbours(addresses, type_.lanes, type_.dtype.itemsize)
         self._note(addresses, type_.dtype.itemsize, here, "reads")
         if self.post.may_change(addresses, type_.dtype.itemsize):

@@ -32,22 +32,27 @@ _SYNCHRONIZING = (
 
 
 class Type(NamedTuple):
-    """A dtype and the number of elements; with one lane it is a number and not a vector."""
+    """A dtype and the number of elements. A vector may have one element, too."""
 
     dtype: np.dtype
     lanes: int
     name: str
+    is_vector: bool
 
     @property
     def size(self) -> int:
         return self.dtype.itemsize * self.lanes
+
+    def of_threads(self, count: int) -> tuple[int, ...]:
+        """The shape of the values of so many threads."""
+        return (count, self.lanes) if self.is_vector else (count,)
 
 
 @cache
 def type_of(text: str) -> Type:
     found = re.fullmatch(r"[<\[](\d+) x (\w+)[>\]]", text)
     lanes, name = (int(found[1]), found[2]) if found else (1, text.split()[0])
-    return Type(np.dtype(_DTYPES[name]), lanes, name)
+    return Type(np.dtype(_DTYPES[name]), lanes, name, text.startswith("<"))
 
 
 @cache

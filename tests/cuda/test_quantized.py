@@ -86,6 +86,11 @@ def test_few_rows(cases: Cases, rng: np.random.Generator) -> None:
         assert multiplies(rng, kind, shape, dtype=dtype), (kind, shape, dtype)
 
 
+def test_a_single_pair_of_bfloat16(rng: np.random.Generator) -> None:
+    """It becomes two numbers by instructions for vectors of one word."""
+    assert multiplies(rng, QuantizedFormat("affine", 128, 4), (1, 40, 128), dtype=mx.bfloat16)
+
+
 def test_warps_take_turns(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """With words that are not aligned."""
     monkeypatch.setattr(strips, "MOST_WARPS", 2)
