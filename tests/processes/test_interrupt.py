@@ -107,8 +107,11 @@ AT_ANY_MOMENT = """
     class Interrupt(BaseException):
         pass
 
+    armed = False
+
     def interrupt(*_):
-        raise Interrupt
+        if armed:
+            raise Interrupt
 
     signal.signal(signal.SIGALRM, interrupt)
     random.seed(ROUND)
@@ -124,10 +127,12 @@ AT_ANY_MOMENT = """
     expected = [work(k) for k in range(3)]
     interrupted = 0
     for attempt in range(ATTEMPTS):
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-2))
         try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-2))
             for k in range(100):
                 work(k % 3)
+            armed = False
         except Interrupt:
             interrupted += 1
         finally:
