@@ -128,3 +128,16 @@ def test_pairs_of_columns(cases: Cases) -> None:
             assert_same_bits(a @ y, sums.astype(mx.bfloat16))
             assert_same_bits(a.astype(mx.float32) @ y.astype(mx.float32), sums)
             assert_same_bits(wide[0] @ y.astype(mx.float32), sums)
+
+
+def test_few_rows_and_columns_whose_terms_are_neighbours(cases: Cases) -> None:
+    """The columns are transposed in pairs of terms: one square, several, an odd number of them, and parts of one."""
+    ways = list(product(HALVES, [1, 2, 4, 8], [31, 32, 64, 97, 256, 360, 600], [16, 32, 33, 70], [1, 2]))
+    for dtype, rows, inner, columns, step in cases.some(20, ways):
+        a, w = numbers(rows, inner, dtype=dtype), numbers(columns, inner * step, dtype=dtype)[:, :inner]
+        wide = [x.astype(mx.float32) for x in (a, mx.contiguous(w.T))]
+        mx.eval(wide)
+        sums = wide[0] @ wide[1]
+        mx.eval(sums)
+        assert_same_bits(a @ w.T, sums.astype(dtype))
+        assert_same_bits(a.astype(mx.float32) @ w.T.astype(mx.float32), sums)

@@ -119,18 +119,20 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
 )
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, blocks of rows of which the last is smaller, and
-    blocks of terms that are summed side by side."""
+    blocks of terms that are summed side by side; with a matrix in a cache, and further away."""
     rng = np.random.default_rng(3)
-    kinds = [(1, 2, 1), (3, 1, 1), (1, 4, 1), (2, 1, 2)]
-    for (height, vectors, blocks), right, apart in combinations(kinds, [False, True], [False, True]):
+    kinds = [(1, 2, 1, True), (3, 1, 1, True), (1, 4, 1, True), (2, 1, 2, True)]
+    near = [(1, 2, 1, False), (3, 1, 1, False), (1, 1, 2, False)]
+    for (height, vectors, blocks, far), right, apart in combinations([*kinds, *near], [False, True], [False, True]):
         left = right != apart
-        if blocks > 1 and not right:
+        if not right and (blocks > 1 or not far):
             continue
-        strip = Strip(dtype, height, vectors, vector_bytes, right, apart, beside=not left, blocks=blocks)
+        strip = Strip(dtype, height, vectors, vector_bytes, right, apart, beside=not left, far=far, blocks=blocks)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         address = jit.load(few_rows.generate(strip, Sources(dtype, dtype), name), name)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
-        for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * strip.columns + 3), (7, 513, strip.columns + 1), (2, 0, 5)]:
+        wide = strip.columns
+        for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * wide + 3), (7, 513, wide + 1), (2, 0, 5), (3, 595, wide)]:
             a = packed(rng, (rows, inner), left, NUMPY[dtype])
             b = packed(rng, (inner, columns), right, NUMPY[dtype])
             c = np.full((columns, rows), np.nan, NUMPY[dtype]).T if apart else np.full((rows, columns), np.nan, a.dtype)

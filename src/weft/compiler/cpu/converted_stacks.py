@@ -22,7 +22,8 @@ from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import few_rows, tiny_stacks
 from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
-from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch, read_columns
+from weft.compiler.cpu.half_squares import read_columns
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
 from weft.compiler.cpu.tiny_groups import Tiny
 from weft.dtypes import Dtype

@@ -56,7 +56,7 @@ class _ComplexRowsKernel(FewRowsKernel):
     def _terms_of_square(self) -> int:
         return self.strip.lanes
 
-    def _reads_halves(self) -> bool:
+    def _takes_turns(self) -> bool:
         return False
 
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:

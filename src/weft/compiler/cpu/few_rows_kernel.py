@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from weft import dtypes
+from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
-from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, opaque, prefetch, read_columns
-from weft.compiler.cpu.product_squares import square, terms_of_square
+from weft.compiler.cpu.half_squares import HalfSquare
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
+from weft.compiler.cpu.overlapping import Instructions, Turn, overlapped, run
+from weft.compiler.cpu.product_squares import both, square, terms_of_square
 from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
@@ -26,8 +30,9 @@ LINES_AHEAD = 4
 columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
 VECTORS_OF_TURN = 8
-"""How many vectors of a square are added before those of another one: with more, the processor sees too few additions
-that do not wait for each other, with fewer, lines of the first cache are read too often."""
+"""Half squares of so many vectors take turns: with more, the processor sees too few additions that do not wait for each
+other, with fewer, lines of the first cache are read too often. The registers of processors with long vectors hold three
+half squares."""
 
 ADDRESSED_TOGETHER = 4
 """How many columns are addressed by one pointer and multiples of the distance between columns."""
@@ -61,6 +66,12 @@ class Strip(Block):
     in_pairs: bool = True
     far: bool = True
     blocks: int = 1
+
+
+def _shifts_pairs() -> bool:
+    """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
+    while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
+    return "+avx512vbmi2" in host.current().features
 
 
 def has_pairs(strip: Strip, source: Dtype) -> bool:
@@ -198,22 +209,90 @@ class FewRowsKernel:
             self._sum_rest(starts, pointers, whole)
 
     def _sum_squares(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
-        """Add ``count`` terms, all in whole squares. Parts of squares take turns, so that the processor sees at the
-        same time additions that do not wait for each other."""
+        """Add ``count`` terms, all in whole squares."""
+        if self._takes_turns():
+            self._sum_in_turns(starts, pointers, count)
+            return
         e, terms = self.e, self._terms_of_square()
         later = self._distance_of_later() if self.strip.far else ""
-        turns = (0, terms // 2) if self._reads_halves() else (0,)
         with e.loop("0", count, terms) as term:
             if self.strip.far:
                 for pointer in pointers:
                     prefetch(e, further(e, "i8", self._further(pointer, term), later))
-            for turn, (block, vector) in product(turns, self.sums_of_row):
-                if turn + block + vector > 0:
+            for block, vector in self.sums_of_row:
+                if block + vector > 0:
                     keep_order(e)
-                lines = self._lines(self._of_vector(pointers, vector), term, block * DEPTH + turn)
-                for step, value in enumerate(self._read_turn(lines)):
-                    distance = block * DEPTH + turn + step * self.parts
+                lines = self._lines(self._of_vector(pointers, vector), term)
+                lines = [self._further(line, str(block * DEPTH)) for line in lines]
+                for step, value in enumerate(self._read_square(lines, "0", None)):
+                    distance = block * DEPTH + step * self.parts
                     self._add(starts, e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
+
+    def _takes_turns(self) -> bool:
+        """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
+        neighbouring halves are in other stages of this."""
+        by_element = self.source is self.strip.dtype or (self.source in HALVES and self.strip.in_pairs)
+        return by_element and not self.strip.far and self.L.width // 2 == VECTORS_OF_TURN
+
+    def _sum_in_turns(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
+        """Add ``count`` terms in turns, two squares of each vector of columns at a time, or one at the edge."""
+        e, terms = self.e, self._terms_of_square()
+        if self.edge:
+            with e.loop("0", count, terms) as term:
+                self._add_in_turns(starts, pointers, term, 1)
+            return
+        rest = e.assign(f"and i64 {count}, {2 * terms - 1}")
+        whole = e.assign(f"sub i64 {count}, {rest}")
+        with e.loop("0", whole, 2 * terms) as term:
+            self._add_in_turns(starts, pointers, term, 2)
+        with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
+            self._add_in_turns(starts, pointers, whole, 1)
+
+    def _add_in_turns(self, starts: Sequence[str], pointers: Sequence[str], term: str, squares: int) -> None:
+        """Add the terms of some squares. Turns of different sums alternate, so that the processor sees at the same time
+        additions that do not wait for each other."""
+        terms = self._terms_of_square()
+        index = self._index_of(term)
+        here = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
+        vectors = [self._lines(self._of_vector(pointers, vector), term) for vector in range(self.vectors)]
+        numbers = product(range(0, squares * terms, terms // 2), self.sums_of_row)
+        turns = [self._turn(here, vectors[vector], first, (block, vector)) for first, (block, vector) in numbers]
+        for instructions in overlapped(turns):
+            run(instructions)
+            keep_order(self.e)
+
+    def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> Turn:
+        """A turn with half a square: terms from the ``first`` one on of the columns at ``lines``."""
+        terms, size = self._terms_of_square(), self.source.size
+        start = sums[0] * DEPTH + first
+        in_lane = terms // self.L.width
+        kind = self.source if in_lane == 1 else dtypes.uint32
+        shifts = self.strip.rows == 1 and in_lane == 1 and _shifts_pairs()
+        columns = HalfSquare(self.L, kind, lines, start // in_lane, size, shifts)
+        adding: Instructions = [
+            partial(self._add_column, starts, start + number * in_lane, columns, number, sums)
+            for number in range(self.L.width // 2)
+        ]
+        # The next lines: those of half of the columns now, of the others in the next turn.
+        half = self.L.width // 2
+        now = lines[:half] if first % terms == 0 else lines[half:]
+        ahead = str(start + CACHE_LINE // size)
+        prefetching: Instructions = [partial(self._prefetch, line, ahead) for line in now]
+        return Turn(columns.reading, columns.transposing, adding, prefetching)
+
+    def _add_column(
+        self, starts: Sequence[str], term: int, columns: HalfSquare, number: int, sums: tuple[int, int]
+    ) -> None:
+        """Add the terms of a transposed vector: one, or two of half precision."""
+        name = columns.columns[number]
+        if self.source is self.strip.dtype:
+            self._add(starts, str(term), {sums: name})
+            return
+        for step, value in enumerate(both(Value(self.L, name, dtypes.uint32), self.source, self.strip.dtype)):
+            self._add(starts, str(term + step), {sums: value.name})
+
+    def _prefetch(self, line: str, distance: str) -> None:
+        prefetch(self.e, self._further(line, distance), READ_SOON)
 
     def _distance_of_later(self) -> str:
         """How many bytes ahead columns are prefetched: terms of the same columns or, if these end soon, of the columns
@@ -226,31 +305,19 @@ class FewRowsKernel:
         count = self.strip.lanes // self.parts
         return pointers[vector * count : (vector + 1) * count]
 
-    def _lines(self, pointers: Sequence[str], term: str, distance: int) -> list[str]:
-        """Addresses of the columns at ``pointers`` from a term on, and a constant distance further. If columns are
-        evenly apart, most of these are the address of another column and a multiple of the distance between columns,
-        which instructions add themselves; LLVM would compute them all."""
+    def _lines(self, pointers: Sequence[str], term: str) -> list[str]:
+        """Addresses of the columns at ``pointers`` from a term on. If columns are evenly apart, most of these are the
+        address of another column and a multiple of the distance between columns, which instructions add themselves;
+        LLVM would compute them all."""
         if self.edge or self.strip.far:
-            return [self._further(self._further(pointer, term), str(distance)) for pointer in pointers]
+            return [self._further(pointer, term) for pointer in pointers]
         near = [opaque(self.e, self._further(pointer, term)) for pointer in pointers[::ADDRESSED_TOGETHER]]
         apart = [self._times(number * self.parts, "%b_step") for number in range(ADDRESSED_TOGETHER)]
-        lines = [self._further(self._further(first, step), str(distance)) for first in near for step in apart]
+        lines = [self._further(first, step) for first in near for step in apart]
         return lines[: len(pointers)]
 
     def _terms_of_square(self) -> int:
         return terms_of_square(self.L, self.source, self.strip.in_pairs)
-
-    def _reads_halves(self) -> bool:
-        """Whether squares are read in halves, as they have more vectors than are added at a time. In half precision it
-        takes longer to make numbers of the terms of a square than to add these."""
-        in_cache = self.source is self.strip.dtype and not self.strip.far
-        return in_cache and self.L.width > VECTORS_OF_TURN
-
-    def _read_turn(self, lines: Sequence[str]) -> list[Value]:
-        """A transposed square of the matrix, or the first half of one: for each term a vector of columns."""
-        if self._reads_halves():
-            return [Value(self.L, name, self.source) for name in read_columns(self.L, self.source, lines)]
-        return self._read_square(lines, "0", None)
 
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)

@@ -12,10 +12,10 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
-    dtype_alignment,
     from_memory,
     masked_load,
 )
+from weft.compiler.cpu.overlapping import Instructions, run
 from weft.dtypes import Dtype
 
 CACHE_LINE = 64
@@ -58,58 +58,45 @@ def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, 
         L.emitter.emit(f"store {type_} {vector}, ptr {pointer}")
 
 
-def read_square(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0) -> list[str]:
-    """A square of elements of ``dtype`` from memory, transposed: the rows begin at ``pointers``, which are multiples of
-    ``align`` bytes, if elements are not aligned.
-
-    The last step of a transposition exchanges halves of vectors. Here they are read as halves, because shuffles are
-    what limits a transposition, and reading half a vector into another one is none.
-    """
-    half, align = L.width // 2, align or dtype_alignment(dtype)
-    if half < 2:
-        type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
-        return transposed(L, dtype, [L.emitter.assign(f"load {type_}, ptr {x}, align {align}") for x in pointers])
-    vectors = [vector for start in (0, half) for vector in _of_halves(L, dtype, pointers, start, align)]
-    return transposed(L, dtype, vectors, half)
-
-
-def read_columns(L: Lanes, dtype: Dtype, pointers: Sequence[str]) -> list[str]:
-    """The first half of a square, of at least four lanes: see `read_square`."""
-    return transposed(L, dtype, _of_halves(L, dtype, pointers, 0, dtype_alignment(dtype)), L.width // 2)
-
-
-def _of_halves(L: Lanes, dtype: Dtype, pointers: Sequence[str], start: int, align: int) -> list[str]:
-    """Vectors of two halves: elements from ``start`` on of a row in the first half of a square and of one in the
-    second."""
-    e, half, element = L.emitter, L.width // 2, MEMORY_TYPES[dtype]
-    type_ = f"<{half} x {element}>"
-    order = ", ".join(f"i32 {lane}" for lane in range(L.width))
-    places = [e.assign(f"getelementptr {element}, ptr {pointer}, i64 {start}") for pointer in pointers]
-    halves = [e.assign(f"load {type_}, ptr {place}, align {align}") for place in places]
-    return [
-        e.assign(f"shufflevector {type_} {low}, {type_} {high}, <{L.width} x i32> <{order}>")
-        for low, high in zip(halves[:half], halves[half:], strict=True)
-    ]
-
-
 def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str], widest: int = 0) -> list[str]:
     """A square of vectors, transposed; or squares of ``widest`` lanes of these."""
-    type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
     result = list(vectors)
-    distance = 1
-    while distance < (widest or L.width):
-        for first in range(len(result)):
-            if not first & distance:
-                pair = result[first], result[first + distance]
-                result[first] = _exchanged(L, type_, pair, distance, upper=False)
-                result[first + distance] = _exchanged(L, type_, pair, distance, upper=True)
-        if distance == FENCED_DISTANCE and dtype.size <= 4:
-            result = [_fenced(L, dtype, type_, vector) for vector in result]
-        distance *= 2
+    run(exchanges(L, dtype, result, widest or L.width))
     return result
 
 
-def _fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
+def exchanges(L: Lanes, dtype: Dtype, vectors: list[str], widest: int) -> Instructions:
+    """The instructions that transpose squares of ``widest`` lanes of ``vectors`` in place."""
+    found: Instructions = []
+    distance = 1
+    while distance < widest:
+        for first in range(len(vectors)):
+            if not first & distance:
+                found += _exchange(L, dtype, vectors, first, distance)
+        distance *= 2
+    return found
+
+
+def _exchange(L: Lanes, dtype: Dtype, vectors: list[str], first: int, distance: int) -> Instructions:
+    """The instructions that exchange blocks of ``distance`` lanes between a vector and another one."""
+    type_, second = f"<{L.width} x {MEMORY_TYPES[dtype]}>", first + distance
+    pair: list[str] = []
+
+    def exchanged(upper: bool) -> str:
+        name = _exchanged(L, type_, (pair[0], pair[1]), distance, upper)
+        return fenced(L, dtype, type_, name) if distance == FENCED_DISTANCE and dtype.size <= 4 else name
+
+    def write_first() -> None:
+        pair.extend([vectors[first], vectors[second]])
+        vectors[first] = exchanged(upper=False)
+
+    def write_second() -> None:
+        vectors[second] = exchanged(upper=True)
+
+    return [write_first, write_second]
+
+
+def fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
     """The same vector; LLVM cannot see how it was made."""
     floats = L.width * dtype.size // 4
     as_floats = L.emitter.assign(f"bitcast {type_} {vector} to <{floats} x float>")

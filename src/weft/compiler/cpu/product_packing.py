@@ -14,7 +14,8 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.memory import read_square, transposed
+from weft.compiler.cpu.half_squares import read_square
+from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH

@@ -8,7 +8,8 @@ from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, dtype_alignment, image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import read_square, transposed
+from weft.compiler.cpu.half_squares import read_square
+from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import further, read
 from weft.dtypes import Dtype
 
@@ -37,7 +38,7 @@ def square(
             pairs = read_square(L, dtypes.uint32, starts, dtype_alignment(source))
         else:
             pairs = transposed(L, dtypes.uint32, [_pairs(L, source, line, term, mask) for line in lines])
-        return [x for name in pairs for x in _both(Value(L, name, dtypes.uint32), source, dtype)]
+        return [x for name in pairs for x in both(Value(L, name, dtypes.uint32), source, dtype)]
     if mask is None and source is dtype:
         return [Value(L, name, dtype) for name in read_square(L, dtype, starts)]
     rows = [read(L, source, line, term, mask, dtype).name for line in lines]
@@ -50,7 +51,7 @@ def _pairs(L: Lanes, source: Dtype, line: str, term: str, mask: str | None) -> s
     return L.emitter.assign(f"bitcast <{2 * L.width} x i16> {terms} to <{L.width} x i32>")
 
 
-def _both(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
+def both(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
     """Both terms of each pair, as two vectors."""
     L = pairs.lanes
     if source is dtypes.bfloat16:
