@@ -115,7 +115,14 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
 
 @pytest.mark.some_rows(2)
 @pytest.mark.parametrize(
-    ("vector_bytes", "dtype"), [(64, dtypes.float32), (32, dtypes.float32), (32, dtypes.float64), (16, dtypes.float32)]
+    ("vector_bytes", "dtype"),
+    [
+        (64, dtypes.float32),
+        (32, dtypes.float32),
+        (64, dtypes.float64),
+        (32, dtypes.float64),
+        (16, dtypes.float32),
+    ],
 )
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, blocks of rows of which the last is smaller, and

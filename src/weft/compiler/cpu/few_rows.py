@@ -136,7 +136,7 @@ def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> in
     """How many blocks of terms of a matrix in the second cache are summed side by side in place of vectors of columns:
     two, if columns are in one set of the first cache, or in two, so that the lines of more than 16 columns evict each
     other. Those of another block are in other sets. From further away, they would come later than lines of columns."""
-    wide = "+avx512f" in host.current().features and source is dtypes.float32
+    wide = "+avx512f" in host.current().features
     crowded = stride * source.size % (WAY_BYTES // 2) == 0
     return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
 

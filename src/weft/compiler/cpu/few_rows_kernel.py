@@ -29,10 +29,8 @@ LINES_AHEAD = 4
 """How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
 columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
-VECTORS_OF_TURN = 8
-"""Half squares of so many vectors take turns: with more, the processor sees too few additions that do not wait for each
-other, with fewer, lines of the first cache are read too often. The registers of processors with long vectors hold three
-half squares."""
+LONG_VECTOR = 64
+"""The bytes of the vectors of processors whose registers hold three half squares."""
 
 ADDRESSED_TOGETHER = 4
 """How many columns are addressed by one pointer and multiples of the distance between columns."""
@@ -232,7 +230,7 @@ class FewRowsKernel:
         """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
         neighbouring halves are in other stages of this."""
         by_element = self.source is self.strip.dtype or (self.source in HALVES and self.strip.in_pairs)
-        return by_element and not self.strip.far and self.L.width // 2 == VECTORS_OF_TURN
+        return by_element and not self.strip.far and self.strip.vector_bytes == LONG_VECTOR
 
     def _sum_in_turns(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms in turns, two squares of each vector of columns at a time, or one at the edge."""
@@ -267,7 +265,7 @@ class FewRowsKernel:
         start = sums[0] * DEPTH + first
         in_lane = terms // self.L.width
         kind = self.source if in_lane == 1 else dtypes.uint32
-        shifts = self.strip.rows == 1 and in_lane == 1 and _shifts_pairs()
+        shifts = self.strip.rows == 1 and self.source is dtypes.float32 and _shifts_pairs()
         columns = HalfSquare(self.L, kind, lines, start // in_lane, size, shifts)
         adding: Instructions = [
             partial(self._add_column, starts, start + number * in_lane, columns, number, sums)
