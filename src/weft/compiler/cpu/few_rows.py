@@ -18,7 +18,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -34,6 +34,7 @@ from weft.compiler.cpu.product_step import (
     Sources,
 )
 from weft.compiler.cpu.product_tiles import block_of
+from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
@@ -113,6 +114,22 @@ def of_pairs(strip: Strip, columns: int) -> Strip:
     even = replace(strip, vectors=max(1, strip.vectors - strip.vectors % 2))
     is_better = strip.columns < columns <= FEW_STRIPS * strip.columns and columns % even.columns == 0
     return even if is_better else strip
+
+
+def divided(strip: Strip, source: Dtype, columns: int, pieces: int) -> Strip:
+    """The strip, or a narrower one, for at least so many ``pieces`` of columns, if there are so many vectors."""
+    width = _width_of(columns, strip.lanes, strip.vectors, pieces, has_pairs(strip, source))
+    return replace(strip, vectors=int(width))
+
+
+@as_a_whole
+def _width_of(columns: int, lanes: int, most: int, pieces: int, in_pairs: bool) -> int:
+    """How many vectors of columns a strip has, so that there are as few strips as possible; vectors that are left over
+    are strips of their own."""
+    vectors = -(-columns // lanes)
+    widest = max(1, min(most, vectors // max(pieces, 1)))
+    step = 2 if in_pairs and widest % 2 == 0 else 1
+    return min(range(widest, widest // 2, -step), key=lambda width: vectors // width + vectors % width)
 
 
 def terms_of(strip: Strip, source: Dtype) -> int:

@@ -178,7 +178,7 @@ class FewRowsKernel:
             row = self._further("%b", self._times(term, "%b_step"))
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for vector in range(self.vectors):
-                prefetch(self.e, self._further(later, str(vector * lanes)))
+                prefetch(self.e, self._further(later, str(vector * lanes)), READ_SOON)
             right = self._read_pairs(row)
             for vector in range(self.paired, self.vectors):
                 right[0, vector] = self._read(L, row, str(vector * lanes), masks[vector]).name

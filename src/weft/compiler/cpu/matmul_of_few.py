@@ -37,20 +37,31 @@ def of_few(product: Product) -> Tiled | None:
 
 def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     """A product of few rows, with the result stored ``transposed``; None if there are too many rows."""
-    dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
+    dtype, sources, places, (rows, columns, _), _, batch = product[:6]
     strip = strip_of(product, transposed)
     if strip is None:
         return None
-    if strip.across or strip.columns >= columns or (_is_cached(product) and rows > rows_at_once.FEWEST_ROWS):
+    # Rows that are read at once share the numbers of the left operand; elements of half precision become float32 in
+    # fewer instructions in strips.
+    in_strips = rows > rows_at_once.FEWEST_ROWS or (sources.right in HALVES and not product.whole)
+    in_strips = in_strips and _is_cached(product)
+    if not strip.across and strip.columns < columns and in_strips:
+        strip = few_rows.divided(strip, sources.right, columns, -(-_busy(product) // max(product.matrices, 1)))
+    if strip.across or strip.columns >= columns or in_strips:
         strides, behind = stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
         return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
     at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
-    busy = min(thread_count(), product.matrices * inner * columns * READING // _WORK_OF_READER)
-    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, busy)
+    width = rows_at_once.width_of(at_once.widest, columns, product.matrices, _busy(product))
     strides, behind = stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
+
+
+def _busy(product: Product) -> int:
+    """How many threads have enough to read."""
+    _, columns, inner = product.extents
+    return min(thread_count(), product.matrices * inner * columns * READING // _WORK_OF_READER)
 
 
 def _is_cached(product: Product) -> bool:
