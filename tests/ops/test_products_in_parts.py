@@ -6,7 +6,7 @@ import pytest
 
 from tests.checks import run_python
 
-GRADIENTS = """
+SHOW = """
     import hashlib
     import numpy as np
     import weft.core as mx
@@ -20,6 +20,9 @@ GRADIENTS = """
         steps = sum(run.plan.steps.count for run in recorder.runs)
         print(steps, hashlib.sha256(np.array(found).tobytes()).hexdigest())
 
+"""
+
+GRADIENTS = """
     def of_convolution(array, weights, transposed=False, dtype=mx.float32, **geometry):
         rng = np.random.default_rng(0)
         x, w = (mx.array(rng.normal(size=shape), dtype) for shape in (array, weights))
@@ -45,14 +48,28 @@ GRADIENTS = """
 """
 
 
+FEW_ROWS = """
+    rng = np.random.default_rng(0)
+    for rows, inner, columns, dtype in (
+        (1, 1024, 1024, mx.float32),
+        (3, 1024, 1024, mx.float32),
+        (1, 2048, 512, mx.float64),
+        (1, 4096, 512, mx.bfloat16),
+        (2, 1024, 1000, mx.float32),
+    ):
+        x, w = (mx.array(rng.normal(size=shape), dtype) for shape in ((rows, inner), (inner, columns)))
+        show(lambda x, w: mx.maximum((x @ w).astype(mx.float32), 1), x, w)
+"""
+
+
 @pytest.fixture(scope="module")
 def of_one_thread() -> list[list[str]]:
     return _found(1)
 
 
-def _found(threads: int) -> list[list[str]]:
-    """How many steps each gradient has, and its bits."""
-    lines = run_python(GRADIENTS, timeout=120, WEFT_NUM_THREADS=str(threads), WEFT_DISK_CACHE="").splitlines()
+def _found(threads: int, program: str = GRADIENTS) -> list[list[str]]:
+    """How many steps each product has, and its bits."""
+    lines = run_python(SHOW + program, timeout=120, WEFT_NUM_THREADS=str(threads), WEFT_DISK_CACHE="").splitlines()
     return [line.split() for line in lines]
 
 
@@ -62,3 +79,13 @@ def test_bits_do_not_depend_on_threads(threads: int, of_one_thread: list[list[st
     assert [bits for _, bits in found] == [bits for _, bits in of_one_thread]
     more = [int(steps) - int(before) for (steps, _), (before, _) in zip(found, of_one_thread, strict=True)]
     assert threads == 2 or all(more)
+
+
+def test_few_rows_have_the_same_bits_in_parts() -> None:
+    """All threads must have equally many blocks of terms, and the rows of the matrix whole KB."""
+    alone = _found(1, FEW_ROWS)
+    for threads, in_parts in ((2, [1, 1, 0, 1, 0]), (7, [0, 0, 0, 0, 0]), (16, [1, 1, 1, 1, 0])):
+        found = _found(threads, FEW_ROWS)
+        assert [bits for _, bits in found] == [bits for _, bits in alone]
+        more = [int(steps) > int(before) for (steps, _), (before, _) in zip(found, alone, strict=True)]
+        assert more == [bool(shared) for shared in in_parts]

@@ -23,7 +23,7 @@ from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
 from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
-from weft.compiler.cpu.matmul_of_few import CACHED, READING, of_few
+from weft.compiler.cpu.matmul_of_few import CACHED, READING, of_few, shares_terms
 from weft.compiler.cpu.matmul_of_stacks import of_stack
 from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.open_numbers import as_a_whole
@@ -117,20 +117,25 @@ def _rounds(node: Node, dtype: Dtype) -> bool:
 
 
 def _parts_of(call: RoutineCall, product: Product) -> int:
-    """In how many parts the sums of a product are computed. Only products in blocks have parts."""
+    """In how many parts the sums of a product are computed. Only products in blocks have parts, and some of very
+    few rows."""
     parts = _parts_for(call.results[0].dtype, product.extents, product.matrices)
     if parts == 1 or product.attached is not None or product.feeder is not None or _uses_tile_registers(call):
         return 1
     if product_pairs.takes(product.dtype, product.sources, product.extents) or _is_of_lines(product):
         return 1
-    if product.axes is None and (of_stack(product) is not None or of_few(product) is not None):
+    if min(product.extents[:2]) <= few_rows.MOST_ROWS:
+        parts = parts if shares_terms(product) else 1
+    elif product.axes is None and (of_stack(product) is not None or of_few(product) is not None):
         return 1
     return parts if product_parts.are_contiguous(product) else 1
 
 
 def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> int:
-    if dtype not in (dtypes.float32, dtypes.float64) or min(extents[:2]) <= few_rows.MOST_ROWS:
+    if dtype not in (dtypes.float32, dtypes.float64):
         return 1
+    if min(extents[:2]) <= few_rows.MOST_ROWS:
+        return product_parts.count_of_few_rows(extents, matrices, thread_count())
     block = tiles.filled(tiles.block_of(dtype), extents[1], tiles.FEW_VECTORS)
     return product_parts.count_of(block, extents, matrices, thread_count(), tiles.PACKED)
 
@@ -153,7 +158,7 @@ def steps(call: RoutineCall) -> list[RoutineStep]:
     parts = _parts_of(call, product)
     if parts > 1:
         apart = product_parts.in_parts(product, parts, call.scratch)
-        tiled = _of_blocks(apart) if apart.axes is None else over_axes(apart, apart.axes)
+        tiled = over_axes(apart, apart.axes) if apart.axes else of_few(apart) or _of_blocks(apart)
         assert tiled is not None
         return [step_of(apart, tiled, _way(apart, False)), product_parts.adding(product, parts, call.scratch)]
     in_tiles = _uses_tile_registers(call)

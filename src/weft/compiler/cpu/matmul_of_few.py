@@ -11,12 +11,16 @@ from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
 from weft.compiler.cpu.attached import Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
+from weft.primitives.products import DEPTH
 from weft.runtime.executor import thread_count
 
 _WORK_OF_READER = 1 << 20
 READING = 16
 """Reading an element from memory takes the time of this many multiplications."""
 
+KB = 1 << 10
+SECOND_CACHE = 2 << 20
+"""How much data of a thread is in its second cache. Where it is smaller, the next one is fast."""
 CACHED = 1 << 20
 """A matrix of at most this many bytes is in the second cache."""
 _IN_CACHES = 32 << 20
@@ -56,6 +60,20 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     strides, behind = stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
+
+
+def shares_terms(product: Product) -> bool:
+    """Whether threads should share the terms of a product of few rows, as `product_parts` does it, and not its columns.
+    If the rows of the matrix have whole KB, strips of its columns are in few sets of the second cache, which then does
+    not hold a thread's strip. It does hold blocks of whole rows, if these are not too long."""
+    rows, columns, inner = product.extents
+    _, _, far, beside = product.strides
+    row, threads = far * product.sources.right.size, thread_count()
+    if product.axes is not None or rows > min(columns, rows_at_once.FEWEST_ROWS) or beside != 1:
+        return False
+    if not columns <= far < 2 * columns:
+        return False
+    return row % KB == 0 and row * DEPTH <= SECOND_CACHE < row * inner <= threads * SECOND_CACHE
 
 
 def _busy(product: Product) -> int:

@@ -1,6 +1,7 @@
-"""Products of few rows and columns with many terms, whose threads share the terms.
+"""Products with many terms, whose threads share the terms: of few rows and columns, or of very few rows.
 
-If threads shared the result, each would have a small tile, and read and pack large parts of both operands for it.
+If threads shared the result, each would have a small tile, and read and pack large parts of both operands for it; or it
+would read pieces of all rows of a matrix, which are in few sets of its caches and in all pages.
 Instead the sums of each block of ``DEPTH`` terms are computed apart, as a *part* of its own, in scratch memory. A
 second step adds up the parts in the order of the terms, as it is done elsewhere block by block. So bits are the same.
 """
@@ -15,6 +16,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import product_tiles as tiles
+from weft.compiler.cpu import rows_at_once
 from weft.compiler.cpu.code import STEP, Integers, module_of
 from weft.compiler.cpu.described_product import Product
 from weft.compiler.cpu.product_step import Block, below
@@ -30,6 +32,10 @@ MANY_TERMS = 4
 """There must be so many times as many terms as rows, or columns."""
 SECOND_STEP = 1 << 18
 """Beginning the second step takes the time of this many multiplications."""
+MOST_ROWS = rows_at_once.FEWEST_ROWS
+"""With at most so many rows, products are not computed in blocks."""
+FEWEST_PARTS = 4
+"""In so many parts the sums of few rows are computed at least."""
 OF_UNIT = 512
 """How many elements of the result the second step computes as a unit."""
 BYTES_PER_GRAIN = 1 << 16
@@ -53,6 +59,17 @@ def count_of(block: Block, extents: tuple[int, int, int], matrices: int, threads
     return count if apart + adding < whole else 1
 
 
+@as_a_whole
+def count_of_few_rows(extents: tuple[int, int, int], matrices: int, threads: int) -> int:
+    """In how many parts the sums of a product of few rows are computed, if its threads share the terms at all: see
+    `matmul_of_few.shares_terms`. There is one part for each block of terms, and all threads have equally many."""
+    rows, _, inner = extents
+    count = inner // DEPTH
+    if rows > MOST_ROWS or matrices > 1 or threads == 1 or inner % DEPTH or count < FEWEST_PARTS:
+        return 1
+    return int(count) if count % threads == 0 or threads % count == 0 else 1
+
+
 def are_contiguous(product: Product) -> bool:
     """Whether all results of a product are in memory without gaps, as the second step writes them."""
     rows, columns, _ = product.extents
@@ -67,13 +84,12 @@ def are_contiguous(product: Product) -> bool:
 def in_parts(product: Product, count: int, scratch: Place) -> Product:
     """The products of all parts, in scratch memory."""
     rows, columns, inner = product.extents
-    matrices = product.matrices
-    return product._replace(
-        extents=(rows, columns, DEPTH),
-        batch=[(count, 0, 0, matrices * rows * columns), *product.batch],
-        places=[*product.places[:2], scratch],
-        parts=(inner, matrices),
-    )
+    matrices, (_, left, right, _) = product.matrices, product.strides
+    apart = product._replace(extents=(rows, columns, DEPTH), places=[*product.places[:2], scratch])
+    if rows <= MOST_ROWS:
+        return apart._replace(batch=[(count, DEPTH * left, DEPTH * right, rows * columns)])
+    batch = [(count, 0, 0, matrices * rows * columns), *product.batch]
+    return apart._replace(batch=batch, parts=(inner, matrices))
 
 
 def adding(product: Product, count: int, scratch: Place) -> RoutineStep:
