@@ -14,7 +14,7 @@ from weft.graph.node import Handle, Node, next_serial
 from weft.graph.tracing import open_traces
 from weft.runtime import executor as executors
 from weft.runtime import recording
-from weft.runtime.devices import SHORT_WORK, Stream, of_thread
+from weft.runtime.devices import SHORT_WORK, Stream, current_stream, of_thread
 from weft.runtime.engine import Engine
 from weft.runtime.executor import Executor
 from weft.runtime.host import host
@@ -110,7 +110,7 @@ class ShortRun:
         queued work, or a small stack; or if runs are recorded."""
         stream, count, expected = self._stream, self._count, self._expected
         if (
-            of_thread.stream is not stream
+            (of_thread.stream is not stream and current_stream() is not stream)  # asked in this order for speed
             or len(arrays) != count
             or open_traces
             or recording.recorders
@@ -186,7 +186,7 @@ def short_run(
 ) -> ShortRun | None:
     """Short runs of a plan on the current stream; ``dtype`` is that of its result. None if the plan makes more than one
     array, takes long, or is for a device other than the CPU that does not queue work."""
-    stream, engine = of_thread.stream, plan.engine
+    stream, engine = current_stream(), plan.engine
     if not (engine is host or engine.queues) or plan.work >= SHORT_WORK or not isinstance(stream, Stream):
         return None
     if len(plan.outputs) > 1 or plan.outputs[0].from_input or len(plan.blocks) > 2 or stream.engine is not engine:
