@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from weft.compiler.input_tables import InputLayout
 from weft.compiler.plan import Plan
 from weft.dtypes import Dtype
-from weft.graph.node import Handle, Node, next_serial
+from weft.graph.node import BareNode, Handle, Node, next_serial
 from weft.graph.tracing import open_traces
 from weft.runtime import executor as executors
 from weft.runtime import recording
@@ -18,7 +18,7 @@ from weft.runtime.devices import SHORT_WORK, Stream, current_stream, of_thread
 from weft.runtime.engine import Engine
 from weft.runtime.executor import Executor
 from weft.runtime.host import host
-from weft.runtime.memory import Buffer, View
+from weft.runtime.memory import BareBuffer, BareView, Buffer, View
 from weft.runtime.steps import DONE, FIRST, POOL, Table
 from weft.runtime.thread_stack import own_stack
 from weft.runtime.transfers import Span, copy_on
@@ -153,7 +153,7 @@ class ShortRun:
             values[slot] = arena.address
         # `Buffer`, `View`, `leaf` and `wrap` inlined, for speed.
         slot, size, block = self._block
-        buffer, view, node = _new(Buffer), _new(View), _new(Node)
+        buffer, view, node = BareBuffer(), BareView(), BareNode()
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
         buffer.lease = lease = engine.memory.lease(block, size)
         buffer.address = address = values[slot] = lease.address
