@@ -150,11 +150,11 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
     if len(pending) > 1:
         pending = [*dict.fromkeys(pending)]
-    caller = caller_stream()
     at_once = LONG_WORK if wait else 0
-    key = evaluate_known(pending, pending[0].stream or caller, at_once)
+    key = evaluate_known(pending, pending[0].stream or caller_stream(), at_once)
     if key is True:
         return
+    caller = caller_stream()
     with sections:
         work = _Work(pending)
         numbering = work.numbering(pending, key) if key else None

@@ -52,7 +52,7 @@ class GraphReading(Submission):
     def __init__(self, operations: list[Node]) -> None:
         """``operations`` are those that were asked for; the others are added to the list."""
         self.operations = operations
-        self.numbers: dict[Node, int] = dict(zip(operations, range(len(operations)), strict=True))
+        self.numbers = {node: number for number, node in enumerate(operations)}
         self.numbers_of_constants: dict[tuple[int, Dtype], int] = {}
         self.views: list[View] = []
         self.constants: list[int] = []
@@ -106,14 +106,19 @@ class GraphReading(Submission):
 
     def number_as(self, numbering: Numbering) -> None:
         """Bring what a plan is run on into the order in which it is numbered there."""
-        self._order = numbering.inputs
-        self.views = _chosen(self.views, numbering.inputs)
-        self.constants = _chosen(self.constants, numbering.constants)
-        self.nodes = _chosen(self.operations, numbering.outputs)
+        inputs, constants, outputs = numbering
+        self._order = inputs
+        if inputs is not None:
+            self.views = _chosen(self.views, inputs)
+        if constants is not None:
+            self.constants = _chosen(self.constants, constants)
+        self.nodes = self.operations[:1] if outputs is None else _chosen(self.operations, outputs)
 
     def ended(self, donations: Donations) -> list[int]:
-        nodes = _chosen([node for node, number in self.numbers.items() if number < 0], self._order)
-        known = _chosen([uses + 1 for uses in self._uses], self._order)  # nodes are also in `numbers`
+        nodes = [node for node, number in self.numbers.items() if number < 0]
+        known = [uses + 1 for uses in self._uses]  # nodes are also in `numbers`
+        if self._order is not None:
+            nodes, known = _chosen(nodes, self._order), _chosen(known, self._order)
         return Inputs(nodes, self.views, known).ended(donations)
 
 
@@ -132,7 +137,8 @@ def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
     if not graph.walk(counts):
         return None
     operations = graph.operations
-    held = [number for number in numbers_held(operations, counts, len(asked)) if operations[number].inputs]
+    found = numbers_held(operations, counts, len(asked))
+    held = [number for number in found if operations[number].inputs] if found else ()
     return (len(asked), *held), graph
 
 
@@ -155,11 +161,11 @@ def _is_readable(primitive: Primitive) -> bool:
 
 class Numbering(NamedTuple):
     """Which numbers the inputs, the constants and the outputs of a program have in a `GraphReading`. None for inputs or
-    constants that have the same numbers in both."""
+    constants that have the same numbers in both, and if the only output is the first operation."""
 
     inputs: list[int] | None
     constants: list[int] | None
-    outputs: list[int]
+    outputs: list[int] | None
 
 
 def numbering_of(graph: GraphReading, held: Held, program: Program, outputs: Sequence[Node]) -> Numbering | None:
@@ -175,15 +181,15 @@ def numbering_of(graph: GraphReading, held: Held, program: Program, outputs: Seq
             _, number, dtype = entry
             constants[number] = graph.numbers_of_constants[program.constants[number], dtype]
     inputs = [~graph.numbers[node] for node in program.inputs]
-    return Numbering(_unless_same(inputs), _unless_same(constants), numbers)
+    return Numbering(_unless_same(inputs), _unless_same(constants), None if numbers == [0] else numbers)
 
 
 def _unless_same(numbers: list[int]) -> list[int] | None:
     return None if numbers == [*range(len(numbers))] else numbers
 
 
-def _chosen(items: list[Item], numbers: list[int] | None) -> list[Item]:
-    return items if numbers is None else [items[number] for number in numbers]
+def _chosen(items: list[Item], numbers: list[int]) -> list[Item]:
+    return [items[number] for number in numbers]
 
 
 _known: BoundedCache[tuple[Plan, Numbering]] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
