@@ -149,7 +149,8 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
             views.append(view_of_input(inputs[number], output))
             continue
         buffer, view = buffers[number], BareView()
-        view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, buffer.address + offset
+        view.buffer, view.offset, view.strides = buffer, offset, strides
+        view.address = buffer.address + offset
         view.event = view.copies = None
         views.append(view)
     return views
@@ -179,7 +180,8 @@ def run_for_one(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
         execute(plan, table, stream, user_location())
     elif not engine.run_all(plan.steps, table, stream):
         raise CancelledError
-    view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
+    view.buffer, view.offset, view.strides = buffer, offset, strides
+    view.address = address + offset
     buffer.export = view.event = view.copies = None
     return view
 

@@ -160,10 +160,12 @@ class ShortRun:
         run()
         self._free.append(filled)
         _, _, shape, strides, offset = self._output
-        view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
+        view.buffer, view.offset, view.strides = buffer, offset, strides
+        view.address = address + offset
         buffer.export = view.event = view.copies = None
         node.primitive, node.inputs, node.params, node.stream = None, (), (), None
-        node.shape, node.dtype, node.value, node.serial = shape, self._dtype, view, next_serial()
+        node.shape, node.dtype, node.value = shape, self._dtype, view
+        node.serial = next_serial()
         result: Handle = _new(Handle.concrete)
         result.node = node
         return result

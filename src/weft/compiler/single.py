@@ -150,10 +150,11 @@ def _shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
     if strides_of is not None and value is not None and value.event is None and node.dtype is owner.dtype:
         # What `view_of_value` finds, without the lock; a call of `View` would take twice as long.
         strides, offset = strides_of(value.strides, params)
+        buffer, start = value.buffer, value.offset + offset * node.dtype.size
         view = BareView()
-        view.buffer, view.strides, view.event, view.copies = value.buffer, strides, None, None
-        view.offset = start = value.offset + offset * owner.dtype.size
-        view.address = view.buffer.address + start
+        view.buffer, view.offset, view.strides = buffer, start, strides
+        view.address = buffer.address + start
+        view.event = view.copies = None
     else:
         with sections:
             found = view_of_value(node)
