@@ -222,6 +222,9 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
 
 def _show(node: Node, engine: Engine) -> bool:
     """Give a node its value if it is a view of a value in the memory of the engine. Returns whether it has one."""
+    inputs = node.inputs
+    if inputs and inputs[0].value is None and not p.is_view(inputs[0]):  # usual, and a section takes its time
+        return False
     with sections:
         if node.value is None:
             found = view_of_value(node)
