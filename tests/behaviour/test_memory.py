@@ -94,6 +94,22 @@ def test_memory_is_released_with_the_array() -> None:
     assert mx.get_active_memory() <= before
 
 
+def test_many_small_results_are_few_objects_for_the_garbage_collector() -> None:
+    """Each is a handle and three nodes with their inputs; the two views have their parameters, too."""
+    rows, columns = mx.ones((20, 3)), mx.ones((3, 20))
+    mx.eval(rows, columns, rows[0] + columns[:, 0])
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        results = [rows[i] + columns[:, i] for i in range(20)]
+        made = len(gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert made <= 9 * 20 + 5
+    mx.eval(results)
+
+
 def test_a_view_keeps_its_buffer_and_no_more() -> None:
     before = mx.get_active_memory()
     x = mx.arange(1 << 18, dtype=mx.float32)

@@ -14,7 +14,7 @@ import weft.core as mx
 from tests.checks import assert_same_bits, run_python
 from tests.programs import Program, programs
 from tests.sampling import examples
-from weft.compiler import plan
+from weft.compiler import evaluate, plan
 from weft.runtime import executor
 
 
@@ -23,7 +23,9 @@ def _donated_from_one_byte() -> Iterator[None]:
     """Donation for arrays of any size, because those of these programs are small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "DONATED_BYTES", 0)
+        evaluate.forget_plans()
         yield
+    evaluate.forget_plans()
 
 
 def check_every_way_of_running(program: Program) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -201,6 +203,24 @@ def test_other_streams() -> None:
         with mx.stream(other):
             assert np.array_equal(np.array(function(x)), X * 2 + np.float32(0.5))
         assert np.array_equal(np.array(function(x)), X * 2 + np.float32(0.5))
+
+
+def test_a_thread_whose_streams_belong_to_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a block of a task of an event loop, and on its thread afterwards."""
+
+    def called_again() -> Any:
+        function, x = compiled(), ready(X + 1)
+        with no_other_way(monkeypatch):
+            return np.array(function(x))
+
+    async def in_a_block() -> Any:
+        with mx.stream(mx.new_stream(mx.cpu)):
+            return called_again()
+
+    with ThreadPoolExecutor(1) as thread:
+        in_task, afterwards = thread.submit(lambda: (asyncio.run(in_a_block()), called_again())).result()
+    assert np.array_equal(in_task, afterwards)
+    assert np.array_equal(in_task, (X + 1) * 2 + np.float32(0.5))
 
 
 def test_precision_of_products_counts() -> None:

@@ -320,6 +320,7 @@ METHOD_ROWS = [
         lambda x: x[1, ::-2, None, 1:],
         variant="slices",
     ),
+    moved("array.__getitem__", lambda mx, x: x[:, 1], lambda x: x[:, 1], variant="int"),
     moved("array.__getitem__", lambda mx, x: x[:, -1, 0], lambda x: x[:, -1, 0], variant="ints"),
     moved("array.__getitem__", lambda mx, x: x[..., 1:3], lambda x: x[..., 1:3], variant="neighbours"),
     moved("array.__getitem__", lambda mx, x, i: x[:, i], lambda x, i: x[:, i], ANY, INDEX, variant="array"),

@@ -150,11 +150,11 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     """Evaluate nodes by one plan for each stream that they need."""
     if len(pending) > 1:
         pending = [*dict.fromkeys(pending)]
-    caller = caller_stream()
     at_once = LONG_WORK if wait else 0
-    key = evaluate_known(pending, pending[0].stream or caller, at_once)
+    key = evaluate_known(pending, pending[0].stream or caller_stream(), at_once)
     if key is True:
         return
+    caller = caller_stream()
     with sections:
         work = _Work(pending)
         numbering = work.numbering(pending, key) if key else None
@@ -222,6 +222,9 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
 
 def _show(node: Node, engine: Engine) -> bool:
     """Give a node its value if it is a view of a value in the memory of the engine. Returns whether it has one."""
+    inputs = node.inputs
+    if inputs and inputs[0].value is None and not p.is_view(inputs[0]):  # usual, and a section takes its time
+        return False
     with sections:
         if node.value is None:
             found = view_of_value(node)

@@ -35,8 +35,8 @@ MOST_ENTRIES = 1 << 18
 _COUNT = COUNT_IF_ONCE + 1
 """The known references to a node that is used once: it is also in the ``numbers`` of a reading."""
 
-_readable: dict[Primitive, bool] = {}
-"""What `_is_readable` said of primitives."""
+_readable: set[Primitive] = set()
+"""Primitives that `_is_readable` is true of."""
 
 
 class GraphReading(Submission):
@@ -44,53 +44,45 @@ class GraphReading(Submission):
 
     ``structure`` is everything that a plan depends on but its engine and what is held. ``operations`` are the nodes
     without values, first those that were asked for. ``numbers`` has the number of each operation, and that of each
-    input, inverted; ``numbers_of_constants`` that of each constant, by bits and dtype.
+    input, inverted; ``numbers_of_constants`` that of each constant, by bits and dtype. ``again`` has the number of an
+    operation or input for each use of it after the first one; the operations that were asked for are there from their
+    first use on.
     """
 
-    __slots__ = ("_order", "_uses", "numbers", "numbers_of_constants", "operations", "structure")
+    __slots__ = ("_order", "again", "numbers", "numbers_of_constants", "operations", "structure")
 
     def __init__(self, operations: list[Node]) -> None:
         """``operations`` are those that were asked for; the others are added to the list."""
         self.operations = operations
-        self.numbers: dict[Node, int] = dict(zip(operations, range(len(operations)), strict=True))
+        self.numbers = {node: number for number, node in enumerate(operations)}
         self.numbers_of_constants: dict[tuple[int, Dtype], int] = {}
         self.views: list[View] = []
         self.constants: list[int] = []
-        self._uses: list[int] = []
-        """How often operations refer to each input."""
+        self.again: list[int] = []
 
-    def walk(self, counts: list[int]) -> bool:
-        """Read what the operations depend on. Returns whether a reading has all of it. ``counts`` are the known
-        references to each operation."""
-        operations, numbers, views, uses = self.operations, self.numbers, self.views, self._uses
+    def walk(self) -> bool:
+        """Read what the operations depend on. Returns whether a reading has all of it."""
+        operations, numbers, views, again = self.operations, self.numbers, self.views, self.again
         constants, numbers_of_constants = self.constants, self.numbers_of_constants
         structure: list[Any] = []
         stream = operations[0].stream
         for node in operations:  # the list grows meanwhile
             primitive = node.primitive
-            if (
-                primitive is None
-                or node.stream is not stream
-                or not (_readable.get(primitive) or _is_readable(primitive))
-            ):
+            if node.stream is not stream or (primitive not in _readable and not _is_readable(primitive)):
                 return False
             structure += (primitive, node.params, node.shape, node.dtype)
             for source in node.inputs:
-                number = numbers.get(source)
-                if number is not None:
-                    if number >= 0:
-                        counts[number] += 1
-                    else:
-                        uses[~number] += 1
+                if source in numbers:
+                    number = numbers[source]
+                    again.append(number)
                     structure.append(number)
                     continue
-                view = source.value
+                view, primitive = source.value, source.primitive
                 if view is not None:
                     numbers[source] = ~len(views)
                     views.append(view)
-                    uses.append(1)
                     structure += (source.shape, source.dtype, view.strides)
-                elif source.primitive is not None and source.primitive.is_constant:
+                elif primitive is not None and primitive.is_constant:
                     if type(source.params[0]) is not int:
                         return False
                     structure += (source.dtype, _number_of_constant(source, constants, numbers_of_constants))
@@ -100,20 +92,37 @@ class GraphReading(Submission):
                         return False
                     structure.append(number)
                     operations.append(source)
-                    counts.append(_COUNT)
         self.structure = tuple(structure)
         return True
 
+    def held_after(self, asked: int) -> list[int]:
+        """The numbers of operations with inputs that are held, after those that were ``asked`` for."""
+        operations = self.operations
+        counts = [_COUNT] * len(operations)
+        for number in self.again:
+            if number >= 0:
+                counts[number] += 1
+        found = numbers_held(operations, counts, asked)
+        return [number for number in found if operations[number].inputs] if found else []
+
     def number_as(self, numbering: Numbering) -> None:
         """Bring what a plan is run on into the order in which it is numbered there."""
-        self._order = numbering.inputs
-        self.views = _chosen(self.views, numbering.inputs)
-        self.constants = _chosen(self.constants, numbering.constants)
-        self.nodes = _chosen(self.operations, numbering.outputs)
+        inputs, constants, outputs = numbering
+        self._order = inputs
+        if inputs is not None:
+            self.views = _chosen(self.views, inputs)
+        if constants is not None:
+            self.constants = _chosen(self.constants, constants)
+        self.nodes = self.operations[:1] if outputs is None else _chosen(self.operations, outputs)
 
     def ended(self, donations: Donations) -> list[int]:
-        nodes = _chosen([node for node, number in self.numbers.items() if number < 0], self._order)
-        known = _chosen([uses + 1 for uses in self._uses], self._order)  # nodes are also in `numbers`
+        nodes = [node for node, number in self.numbers.items() if number < 0]
+        known = [2] * len(nodes)  # one use, and nodes are also in `numbers`
+        for number in self.again:
+            if number < 0:
+                known[~number] += 1
+        if self._order is not None:
+            nodes, known = _chosen(nodes, self._order), _chosen(known, self._order)
         return Inputs(nodes, self.views, known).ended(donations)
 
 
@@ -128,12 +137,8 @@ def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
 
     The caller holds the lock of sections.
     """
-    graph, counts = GraphReading([*asked]), [0] * len(asked)
-    if not graph.walk(counts):
-        return None
-    operations = graph.operations
-    held = [number for number in numbers_held(operations, counts, len(asked)) if operations[number].inputs]
-    return (len(asked), *held), graph
+    graph = GraphReading([*asked])
+    return ((len(asked), *graph.held_after(len(asked))), graph) if graph.walk() else None
 
 
 def _number_of_constant(node: Node, constants: list[int], numbers: dict[tuple[int, Dtype], int]) -> int:
@@ -145,21 +150,23 @@ def _number_of_constant(node: Node, constants: list[int], numbers: dict[tuple[in
     return number
 
 
-def _is_readable(primitive: Primitive) -> bool:
+def _is_readable(primitive: Primitive | None) -> bool:
     """Whether nodes of a primitive are operations with one result, which do the same if their parameters are equal."""
-    other = primitive.is_constant or primitive.several or primitive.is_result or primitive.is_transparent
-    found = primitive.equal_is_same and not other
-    _readable[primitive] = found
-    return found
+    if primitive is None or not primitive.equal_is_same:
+        return False
+    if primitive.is_constant or primitive.several or primitive.is_result or primitive.is_transparent:
+        return False
+    _readable.add(primitive)
+    return True
 
 
 class Numbering(NamedTuple):
     """Which numbers the inputs, the constants and the outputs of a program have in a `GraphReading`. None for inputs or
-    constants that have the same numbers in both."""
+    constants that have the same numbers in both, and if the only output is the first operation."""
 
     inputs: list[int] | None
     constants: list[int] | None
-    outputs: list[int]
+    outputs: list[int] | None
 
 
 def numbering_of(graph: GraphReading, held: Held, program: Program, outputs: Sequence[Node]) -> Numbering | None:
@@ -175,15 +182,15 @@ def numbering_of(graph: GraphReading, held: Held, program: Program, outputs: Seq
             _, number, dtype = entry
             constants[number] = graph.numbers_of_constants[program.constants[number], dtype]
     inputs = [~graph.numbers[node] for node in program.inputs]
-    return Numbering(_unless_same(inputs), _unless_same(constants), numbers)
+    return Numbering(_unless_same(inputs), _unless_same(constants), None if numbers == [0] else numbers)
 
 
 def _unless_same(numbers: list[int]) -> list[int] | None:
     return None if numbers == [*range(len(numbers))] else numbers
 
 
-def _chosen(items: list[Item], numbers: list[int] | None) -> list[Item]:
-    return items if numbers is None else [items[number] for number in numbers]
+def _chosen(items: list[Item], numbers: list[int]) -> list[Item]:
+    return [items[number] for number in numbers]
 
 
 _known: BoundedCache[tuple[Plan, Numbering]] = BoundedCache(MOST_PLANS, MOST_ENTRIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -82,9 +81,9 @@ class Plan(PlanParts[Sealed]):
     """Tables of finished runs, for `table_for`."""
     blocks: list[Block] = field(init=False)
     """The new buffers, then the memory for temporaries."""
-    donated: int = field(init=False)
-    """The size of the largest buffer that may take the memory of an input; -1 if there is none. On devices with several
-    queues no buffer is small: memory that goes from one queue to another makes the other one wait."""
+    donates: bool = field(init=False)
+    """Whether it pays to find out which inputs end, in order to use their memory. On devices with several queues no
+    buffer is too small: memory that goes from one queue to another makes the other one wait."""
     sole: tuple[int, int, int, tuple[int, ...], int] | None = field(init=False)
     """If a single output is the only new buffer, and there are no temporaries: the entry of ``blocks``, and strides and
     offset of the output."""
@@ -99,18 +98,13 @@ class Plan(PlanParts[Sealed]):
             slots.append(layout.arena)
             sizes.append(self.arena)
         self.blocks = [(FIRST + slot, size, size_class(size)) for slot, size in zip(slots, sizes, strict=True)]
-        donated = [self.sizes[output] for _, output in self.donations]
-        self.donated = sys.maxsize if donated and self.engine.works_in_parallel else max(donated, default=-1)
+        least = 0 if self.engine.works_in_parallel else DONATED_BYTES
+        self.donates = any(self.sizes[output] >= least for _, output in self.donations)
         output = self.outputs[0] if self.outputs else None
         self.sole = None
         if output is not None and len(self.outputs) == len(self.blocks) == 1 and not output.from_input:
             self.sole = (*self.blocks[0], output.strides, output.offset)
         self.is_little = DEVICE_WORK < self.work < LITTLE_WORK
-
-    @property
-    def donates(self) -> bool:
-        """Whether it pays to find out which inputs end, in order to use their memory."""
-        return self.donated >= DONATED_BYTES
 
     def new_table(self, constants: Sequence[int]) -> Table:
         """A table for a run, without addresses."""

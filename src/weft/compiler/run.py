@@ -18,14 +18,13 @@ from weft.runtime.atomic import refuse_reentry, sections
 from weft.runtime.devices import Stream
 from weft.runtime.forks import begin_steps, end_steps, under_way
 from weft.runtime.locks import new_lock
-from weft.runtime.memory import Buffer, View, size_class
+from weft.runtime.memory import BareBuffer, BareView, Buffer, View, size_class
 from weft.runtime.steps import DONE, FIRST, Table
 from weft.runtime.streams import Event
 from weft.runtime.transfers import Sending, copy_on
 from weft.runtime.unread import NOWHERE, Unread
 
 _NONE: Mapping[int, Buffer] = {}
-_new = object.__new__
 
 
 def write_inputs(plan: Plan, table: Table, inputs: Sequence[View], wait: bool = True) -> list[View] | None:
@@ -133,7 +132,7 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
     buffers = []
     lease = engine.memory.lease
     for slot, size, block in plan.blocks:  # what `write_outputs` and `Buffer` do, for speed: most calls come here
-        buffer = _new(Buffer)
+        buffer = BareBuffer()
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
         buffer.export = None
         buffer.lease = leased = lease(block, size)
@@ -149,8 +148,9 @@ def run_written(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
         if from_input:
             views.append(view_of_input(inputs[number], output))
             continue
-        buffer, view = buffers[number], _new(View)
-        view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, buffer.address + offset
+        buffer, view = buffers[number], BareView()
+        view.buffer, view.offset, view.strides = buffer, offset, strides
+        view.address = buffer.address + offset
         view.event = view.copies = None
         views.append(view)
     return views
@@ -172,7 +172,7 @@ def run_for_one(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
         index += 1
     values[DONE] = 0
     slot, size, block, strides, offset = plan.sole
-    buffer, view = _new(Buffer), _new(View)
+    buffer, view = BareBuffer(), BareView()
     buffer.engine, buffer.size, buffer.is_own = engine, size, True
     buffer.lease = lease = engine.memory.lease(block, size)
     buffer.address = address = values[slot] = lease.address
@@ -180,7 +180,8 @@ def run_for_one(plan: Plan, table: Table, inputs: Sequence[View], stream: Stream
         execute(plan, table, stream, user_location())
     elif not engine.run_all(plan.steps, table, stream):
         raise CancelledError
-    view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
+    view.buffer, view.offset, view.strides = buffer, offset, strides
+    view.address = address + offset
     buffer.export = view.event = view.copies = None
     return view
 

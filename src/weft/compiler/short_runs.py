@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 from weft.compiler.input_tables import InputLayout
 from weft.compiler.plan import Plan
 from weft.dtypes import Dtype
-from weft.graph.node import Handle, Node, next_serial
+from weft.graph.node import BareNode, Handle, Node, next_serial
 from weft.graph.tracing import open_traces
 from weft.runtime import executor as executors
 from weft.runtime import recording
-from weft.runtime.devices import SHORT_WORK, Stream, of_thread
+from weft.runtime.devices import SHORT_WORK, Stream, current_stream, of_thread
 from weft.runtime.engine import Engine
 from weft.runtime.executor import Executor
 from weft.runtime.host import host
-from weft.runtime.memory import Buffer, View
+from weft.runtime.memory import BareBuffer, BareView, Buffer, View
 from weft.runtime.steps import DONE, FIRST, POOL, Table
 from weft.runtime.thread_stack import own_stack
 from weft.runtime.transfers import Span, copy_on
@@ -110,7 +110,7 @@ class ShortRun:
         queued work, or a small stack; or if runs are recorded."""
         stream, count, expected = self._stream, self._count, self._expected
         if (
-            of_thread.stream is not stream
+            (of_thread.stream is not stream and current_stream() is not stream)  # asked in this order for speed
             or len(arrays) != count
             or open_traces
             or recording.recorders
@@ -153,17 +153,19 @@ class ShortRun:
             values[slot] = arena.address
         # `Buffer`, `View`, `leaf` and `wrap` inlined, for speed.
         slot, size, block = self._block
-        buffer, view, node = _new(Buffer), _new(View), _new(Node)
+        buffer, view, node = BareBuffer(), BareView(), BareNode()
         buffer.engine, buffer.size, buffer.is_own = engine, size, True
         buffer.lease = lease = engine.memory.lease(block, size)
         buffer.address = address = values[slot] = lease.address
         run()
         self._free.append(filled)
         _, _, shape, strides, offset = self._output
-        view.buffer, view.offset, view.strides, view.address = buffer, offset, strides, address + offset
+        view.buffer, view.offset, view.strides = buffer, offset, strides
+        view.address = address + offset
         buffer.export = view.event = view.copies = None
         node.primitive, node.inputs, node.params, node.stream = None, (), (), None
-        node.shape, node.dtype, node.value, node.serial = shape, self._dtype, view, next_serial()
+        node.shape, node.dtype, node.value = shape, self._dtype, view
+        node.serial = next_serial()
         result: Handle = _new(Handle.concrete)
         result.node = node
         return result
@@ -186,7 +188,7 @@ def short_run(
 ) -> ShortRun | None:
     """Short runs of a plan on the current stream; ``dtype`` is that of its result. None if the plan makes more than one
     array, takes long, or is for a device other than the CPU that does not queue work."""
-    stream, engine = of_thread.stream, plan.engine
+    stream, engine = current_stream(), plan.engine
     if not (engine is host or engine.queues) or plan.work >= SHORT_WORK or not isinstance(stream, Stream):
         return None
     if len(plan.outputs) > 1 or plan.outputs[0].from_input or len(plan.blocks) > 2 or stream.engine is not engine:

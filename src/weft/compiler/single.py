@@ -17,15 +17,13 @@ from weft.graph.tracing import is_tracing, open_traces
 from weft.primitives.base import Primitive
 from weft.runtime.atomic import sections
 from weft.runtime.engine import Engine
-from weft.runtime.memory import View
+from weft.runtime.memory import BareView, View
 
 _MOST_INPUTS = 4
 _MOST_VIEWS = 8
 """A value seen through more views than this is planned as a `Program`."""
 
 _NO_CONSTANTS: Sequence[int] = ()
-
-_new = object.__new__
 
 Shown = Sequence[tuple[Node, View, Node]]
 """Inputs that are views of a value, each with the view of that value, and with the node that has the value."""
@@ -111,15 +109,16 @@ class Single(Submission):
 def publish_shown(found: Shown, node: Node) -> None:
     """Give values to the views that an evaluated node was made of. Then none of these nodes needs its inputs any more.
     The caller holds the lock of sections."""
+    keeps = tracing.open_traces or tracing.followed
     for shown, view, _ in found:
         if shown.value is None:
             shown.value = view
-    if tracing.open_traces or tracing.followed:
+        if not keeps:  # `tracing.release` inlined, for speed
+            shown.inputs, shown.primitive, shown.params = (), None, ()
+    if keeps:
         tracing.release([node, *[shown for shown, _, _ in found]])
-        return
-    node.inputs, node.primitive, node.params = (), None, ()  # `tracing.release` inlined, for speed
-    for shown, _, _ in found:
-        shown.inputs, shown.primitive, shown.params = (), None, ()
+    else:
+        node.inputs, node.primitive, node.params = (), None, ()
 
 
 _plain: dict[Primitive, bool] = {}
@@ -150,11 +149,12 @@ def _shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
     value, strides_of = owner.value, primitive.strides
     if strides_of is not None and value is not None and value.event is None and node.dtype is owner.dtype:
         # What `view_of_value` finds, without the lock; a call of `View` would take twice as long.
-        strides, offset = strides_of(value.strides, *params)
-        view = _new(View)
-        view.buffer, view.strides, view.event, view.copies = value.buffer, strides, None, None
-        view.offset = start = value.offset + offset * owner.dtype.size
-        view.address = view.buffer.address + start
+        strides, offset = strides_of(value.strides, params)
+        buffer, start = value.buffer, value.offset + offset * node.dtype.size
+        view = BareView()
+        view.buffer, view.offset, view.strides = buffer, start, strides
+        view.address = buffer.address + start
+        view.event = view.copies = None
     else:
         with sections:
             found = view_of_value(node)

@@ -16,7 +16,6 @@ from weft.runtime.atomic import consume, sections
 from weft.runtime.devices import LONG_WORK, Stream
 from weft.runtime.holders import only_known
 from weft.runtime.memory import View
-from weft.runtime.streams import is_idle
 
 _TO_MEMORY = (2, 1)
 """References to the value of an input, by its node and in ``views``; to its buffer, by the value."""
@@ -74,7 +73,8 @@ class Submission:
         This thread does the work if there is less than ``at_once``, if the stream is idle and, unless ``at_once`` is
         `LONG_WORK`, if all inputs have arrived.
         """
-        if plan.work >= at_once or not is_idle(stream) or not (at_once == LONG_WORK or arrived(self.views)):
+        is_idle = stream.worker is None or stream.worker.idle
+        if plan.work >= at_once or not is_idle or not (at_once == LONG_WORK or arrived(self.views)):
             self._queue(plan, stream)
             return
         if plan.donates and self.run_donating(plan, stream):

@@ -168,7 +168,7 @@ def open_on_this_thread() -> int:
 
 def release(nodes: Sequence[Node]) -> None:
     """Drop the inputs of evaluated nodes, now or as soon as no trace needs them."""
-    if _local.open:
+    if open_traces and _local.open:
         _local.evaluated.extend(nodes)
     elif followed and is_followed(nodes):
         _late.extend(nodes)

@@ -121,7 +121,7 @@ def _next_key() -> tuple[Array, Array, Array]:
 def _halves(key: Array) -> list[Array]:
     """Two keys derived from one."""
     pair = p.random_bits(key, shape=(2, 2))
-    return [p.pick(pair, axes=(0,), positions=(row,)) for row in (0, 1)]
+    return [p.pick_one(pair, axis=0, position=row) for row in (0, 1)]
 
 
 def _put_back(before: Array, after: Array) -> None:
@@ -168,7 +168,7 @@ def unit_interval(name: str, shape: Shape, dtype: Dtype, key: Any) -> Array:
 
 def _word_pair(name: str, shape: Shape, key: Any) -> list[Array]:
     words = random_words(name, (2, *shape), key)
-    return [p.pick(words, axes=(0,), positions=(row,)) for row in (0, 1)]
+    return [p.pick_one(words, axis=0, position=row) for row in (0, 1)]
 
 
 def symmetric_interval(name: str, shape: Shape, key: Any) -> Array:

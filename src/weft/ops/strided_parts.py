@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from types import EllipsisType
 from typing import Any
 
 import weft.primitives as p
+from weft.graph.extents import AnyExtent
 from weft.graph.node import Node, Shape, new_node
+from weft.graph.tracing import open_traces
 from weft.ops.arguments import Array
 from weft.ops.masks import broadcast_update
 from weft.runtime.devices import current_stream
 
-__all__ = ["StridedPart", "strided_part"]
+__all__ = ["StridedPart", "picked", "strided_part", "without_axis"]
 
 _EVERYTHING = slice(None)
 _BOUNDS = frozenset({int, type(None)})
@@ -34,10 +38,9 @@ class StridedPart:
 
     def read(self, node: Node) -> Array:
         """The elements of the part."""
-        stream, dtype = current_stream(), node.dtype
         if not self.is_sliced:
-            params = (self.single, tuple([self.starts[axis] for axis in self.single]))
-            return p.wrap(new_node(p.pick, (node,), params, self._extents(), dtype, stream))
+            return picked(node, self.single, [self.starts[axis] for axis in self.single])
+        stream, dtype = current_stream(), node.dtype
         part = new_node(p.slice_, (node,), (self.starts, self.sizes, self.steps), self.sizes, dtype, stream)
         if self.single:
             part = new_node(p.squeeze, (part,), (self.single,), self._extents(), dtype, stream)
@@ -54,6 +57,24 @@ class StridedPart:
             part = combine(p.slice_(x, starts=self.starts, sizes=self.sizes, steps=self.steps), part)
         node, params = x.node, (self.starts, self.steps)
         return p.wrap(new_node(p.slice_update, (node, part.node), params, node.shape, node.dtype, current_stream()))
+
+
+@lru_cache(1024)
+def without_axis(shape: Shape, axis: int) -> Shape:
+    """The extents of the other axes, in one tuple for all arrays of ``shape``: the fewer objects there are, the less
+    time Python's garbage collector takes. Not for shapes in a trace, whose symbolic extents it would hold."""
+    return shape[:axis] + shape[axis + 1 :]
+
+
+def picked(node: Node, axes: Sequence[int], positions: Sequence[AnyExtent]) -> Array:
+    """The part of an array that ints select along some axes."""
+    shape = node.shape
+    if len(axes) == 1:
+        (axis,), (position,) = axes, positions
+        rest = shape[:axis] + shape[axis + 1 :] if open_traces else without_axis(shape, axis)
+        return p.wrap(new_node(p.pick_one, (node,), (axis, position), rest, node.dtype, current_stream()))
+    rest = tuple([extent for axis, extent in enumerate(shape) if axis not in axes])
+    return p.wrap(new_node(p.pick, (node,), (tuple(axes), tuple(positions)), rest, node.dtype, current_stream()))
 
 
 def strided_part(shape: Shape, index: Any) -> StridedPart | None:

@@ -19,12 +19,13 @@ from weft.checks import plain_int, shown
 from weft.errors import ArgumentTypeError, AxisError
 from weft.graph.node import Handle, Node, Shape, new_node
 from weft.graph.shown import Extent
+from weft.graph.tracing import open_traces
 from weft.ops.arguments import Array, array_of, broadcast, broadcasted_shape, shape_text, to_dtype
 from weft.ops.axis_index import checked_index, from_front, need_elements, strided_range
 from weft.ops.convert import as_array, python_scalar
 from weft.ops.masks import NO_SHAPE, broadcast_update, has_mask, lone_mask, masked, with_lists_as_masks, without_masks
 from weft.ops.replays import replayed
-from weft.ops.strided_parts import strided_part
+from weft.ops.strided_parts import picked, strided_part, without_axis
 from weft.runtime.devices import current_stream
 
 __all__ = ["Subscript", "divided", "getitem", "setitem", "update"]
@@ -50,7 +51,8 @@ def getitem(x: Array, index: Any) -> Array:
         extent: Any = node.shape[0]
         if type(extent) is int and -extent <= index < extent:
             position = index if index >= 0 else index + extent
-            return p.wrap(new_node(p.pick, (node,), ((0,), (position,)), node.shape[1:], node.dtype, current_stream()))
+            rest = node.shape[1:] if open_traces else without_axis(node.shape, 0)
+            return p.wrap(new_node(p.pick_one, (node,), (0, position), rest, node.dtype, current_stream()))
     if type(index) is Handle.concrete and index.node.dtype.is_integer:
         return _selected(x, index)
     items = (None,) if index is None else index
@@ -85,21 +87,18 @@ def _entry_or_column(node: Node, items: tuple[Any, ...]) -> Array | None:
     shape = node.shape
     if len(items) > len(shape):
         return None
-    axes, positions, rest = [], [], []
+    axes, positions = [], []
     for axis, item in enumerate(items):
-        extent: Any = shape[axis]
-        if type(item) is int and type(extent) is int and -extent <= item < extent:
+        kind = type(item)
+        if kind is int:
+            extent: Any = shape[axis]
+            if type(extent) is not int or not -extent <= item < extent:
+                return None
             axes.append(axis)
             positions.append(item if item >= 0 else item + extent)
-        elif type(item) is slice and item == _EVERYTHING:
-            rest.append(extent)
-        else:
+        elif kind is not slice or item != _EVERYTHING:
             return None
-    if not axes:
-        return None
-    rest += shape[len(items) :]
-    params = (tuple(axes), tuple(positions))
-    return p.wrap(new_node(p.pick, (node,), params, tuple(rest), node.dtype, current_stream()))
+    return picked(node, axes, positions) if axes else None
 
 
 def _with_new_axes(node: Node, items: tuple[Any, ...]) -> Array | None:

@@ -415,7 +415,7 @@ class View(Linear):
     split), or has a fixed index.
 
     ``axis_terms(input_shape, **params)`` gives one `AxisTerm` per axis of the input. In memory this means other
-    strides, inside a fused kernel other indices. ``strides(strides, *params)`` may compute the strides faster; see
+    strides, inside a fused kernel other indices. ``strides(strides, params)`` may compute the strides faster; see
     `shown`.
     """
 
@@ -444,7 +444,7 @@ class View(Linear):
 
     def shown(self, node: Node, strides: Shape) -> tuple[Shape, int] | None:
         if self.strides is not None:
-            return self.strides(strides, *node.params)
+            return self.strides(strides, node.params)
         return strides_through_view(self.axis_terms(node.inputs[0].shape, **node.keywords), strides, node.ndim)
 
 

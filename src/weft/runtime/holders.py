@@ -91,15 +91,15 @@ def unused(objects: deque[Owned]) -> Owned | None:
     If another thread looks at the same object at the same time, it refers to the object, so not both take it. No thread
     may remove an object from ``objects``, whose reference is one of those that are expected.
     """
-    for _ in _TWICE:
-        found = objects[0]
-        objects.rotate(-1)
-        if getrefcount(found) == _count_if_unused:
-            return found
-    return None
+    found = objects[0]
+    objects.rotate(-1)
+    if getrefcount(found) == _count_if_unused:
+        return found
+    found = objects[0]
+    objects.rotate(-1)
+    return found if getrefcount(found) == _count_if_unused else None
 
 
-_TWICE = (1, 2)
 _NEVER = -1
 _count_if_unused = _NEVER
 """What `unused` counts for an object to which only its argument refers; `_NEVER` if it cannot tell that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft import tree
@@ -15,7 +16,12 @@ from weft.runtime.memory import size_class
 __all__ = ["async_eval", "clear_streams", "eval", "get_array_buffer_size", "synchronize"]
 
 
-def _nodes(args: tuple[Any, ...]) -> list[Node]:
+def _nodes(args: Sequence[Any]) -> list[Node]:
+    array = Handle.concrete
+    flat = args[0] if len(args) == 1 and type(args[0]) is list else args
+    nodes = [one.node for one in flat if type(one) is array]
+    if len(nodes) == len(flat):  # the usual case: a walk would take several times as long
+        return nodes
     return [leaf.node for leaf in tree.leaves_of(args) if isinstance(leaf, Handle)]
 
 
