@@ -18,7 +18,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, is_cut
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -158,7 +158,9 @@ def functions(
 ) -> list[EmittedFunction]:
     """The function of the step, and those that it calls."""
     result = sources.result(strip.dtype)
-    sizes = {"strip": (strip.vectors, False), "part": (strip.vectors, True)}
+    sizes = {"strip": (strip.vectors, False)}
+    if not is_cut(strip, sources.right):
+        sizes["part"] = strip.vectors, True
     if strip.vectors > 1:
         sizes["edge"] = 1, True
         if _lacks_masks(strip, sources):
@@ -171,6 +173,9 @@ def functions(
         kernels["blocks"] = BlocksKernel(strip, sources.right, result)
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
+    if strip.across:
+        of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
+        found.append((of_rest.e, of_rest.read_rest()))
     found.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
         found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
@@ -214,6 +219,7 @@ class _FewRowsStep(ProductStepWriter):
             else self.e.slot(f"[{MOST_ROWS_OF_LITTLE * DEPTH} x {strip.element}], align 64")
         )
         self.has_single = _lacks_masks(strip, sources)
+        self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
 
     @property
@@ -331,12 +337,13 @@ class _FewRowsStep(ProductStepWriter):
         ``counts`` are rows, columns and terms, and whether to add to the result. ``stack`` says how often this is done,
         and how far operands and results are apart."""
         e, strip, (a, b, c), (rows, columns, depth, again) = self.e, self.strip, pointers, counts
-        whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
+        most = e.assign(f"icmp sgt i64 {columns}, {strip.columns - strip.lanes}")
+        whole = most if self.is_cut else e.assign(f"icmp eq i64 {columns}, {strip.columns}")
         with e.when(whole):
             self._call("strip", pointers, counts, stack)
-        most = e.assign(f"icmp sgt i64 {columns}, {strip.columns - strip.lanes}")
-        with e.when(e.assign(f"and i1 {most}, {self.negated(whole)}")):
-            self._call("part", pointers, counts, stack)
+        if not self.is_cut:
+            with e.when(e.assign(f"and i1 {most}, {self.negated(whole)}")):
+                self._call("part", pointers, counts, stack)
         if strip.vectors == 1:
             return
         with e.when(self.negated(most)), e.loop("0", columns, strip.lanes) as column:
