@@ -16,7 +16,7 @@ from weft.compiler.cpu.code import module_of
 from weft.compiler.cpu.product import Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import ROWS_AHEAD, kernel_of_windows, kernels
+from weft.compiler.cpu.product_kernel import ROWS_AHEAD, edges_of, kernel_of_windows, kernels
 from weft.compiler.cpu.product_step import COLUMNS, ROWS, Block
 from weft.compiler.cpu.product_tiles import GROUP
 from weft.compiler.cpu.windows_in_memory import (
@@ -46,7 +46,7 @@ def generate(block: Block, edge: int, name: str) -> str:
     """The LLVM IR of the step."""
     windows = windows_of(block)
     functions = [*packing(block), write_windows(block, windows), write_addresses(block, windows, windows)]
-    functions += kernels(block, (edge,) if edge else (), partial(kernel_of_windows, between=windows))
+    functions += kernels(block, edges_of([edge] if edge else []), partial(kernel_of_windows, between=windows))
     functions += [attached.caller(block.dtype.size), step_function(_TilesOfWindows(block, edge), name)]
     return module_of(functions)
 
@@ -62,7 +62,7 @@ class _TilesOfWindows(TilesOverAxes):
 
     def __init__(self, block: Block, edge: int) -> None:
         super().__init__(block, BATCH_AXES)
-        self.edges = (edge,) if edge else ()
+        self.edges = edges_of([edge] if edge else [])
         self.count = windows_of(block)
         elements = -(-DEPTH // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"{room_for(self.count)}, align 64")
