@@ -13,7 +13,7 @@ from sys import maxsize
 from typing import NamedTuple
 
 from weft import dtypes
-from weft.compiler.codegen import host, loading
+from weft.compiler.codegen import attached_calls, host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu import attached
@@ -176,7 +176,6 @@ def functions(
     if strip.across:
         of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
         found.append((of_rest.e, of_rest.read_rest()))
-    found.append(attached.caller(result.size))
     if sources.left is not strip.dtype:
         found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
     return [*found, (step.e, step.function(name, linkage))]
@@ -246,8 +245,8 @@ class _FewRowsStep(ProductStepWriter):
         conditions = [
             self.compare("eq", self.number(BATCH_AXES), 1),
             self.compare("eq", self.number(STRIPS), 1),
-            self.compare("eq", self.of_section(attached.CODE), 0),
-            self.compare("eq", self.of_section(attached.SCRATCH), 0),
+            self.compare("eq", self.of_section(attached_calls.CODE), 0),
+            self.compare("eq", self.of_section(attached_calls.SCRATCH), 0),
         ]
         if self.converted:
             conditions += [self._is_one_row(), self.compare("eq", self._apart("a"), self.multiply(rows, inner))]

@@ -18,7 +18,7 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from weft import dtypes
-from weft.compiler.codegen import loading
+from weft.compiler.codegen import attached_calls, loading
 from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
@@ -61,7 +61,7 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     multiply = kernels(block, all_edges(block), partial(kernel, result=result))
     multiply.append(kernel_in_panels(block, "block_in_panels", result))
     step = step_function(TileWriter(block, sources, in_panels="block_in_panels"), name)
-    return module_of([*_packing(block, sources), *multiply, attached.caller(result.size), step])
+    return module_of([*_packing(block, sources), *multiply, step])
 
 
 def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
@@ -167,11 +167,11 @@ class TileWriter(ProductStepWriter):
         rows = self.rest(self.number(ROWS), top, height)
         columns = self.rest(self.number(COLUMNS), left, whole)
         self.c_row = self.either(
-            self.compare("ne", self.of_section(attached.SCRATCH), 0),
-            self.of_section(attached.PITCH),
+            self.compare("ne", self.of_section(attached_calls.SCRATCH), 0),
+            self.of_section(attached_calls.PITCH),
             self.row_distance(),
         )
-        reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
+        reused = self.compare("eq", self.of_section(attached_calls.SCRATCH), attached.REUSED)
         self.c_step = self.either(reused, 0, self.c_row)
         in_memory = self.in_result(matrices["c"], self.add(self.multiply(top, self.c_row), left))
         matrices["c"] = self.made_at(in_memory, self.scratch)
@@ -229,8 +229,8 @@ class TileWriter(ProductStepWriter):
         """Panels of the left operand, from a row on: packed, made by a feeder, or in place."""
         with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.FED)):
             feeder = self.moved("%numbers", self.number(FEEDER), "i64")
-            rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
-            self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
+            rectangle = "0", first, present, part.first, part.depth
+            attached_calls.call(self.e, feeder, rectangle, self.a.packed, self.result_size)
         source = self.first_pointer(operand, self.a, first, part.first)
         if self.converts_panels_alone:
             ways = (Way.ALONG, Way.CONVERTED) if self.converts_lines else (Way.ALONG,)

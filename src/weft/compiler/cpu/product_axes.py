@@ -15,7 +15,6 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import prefetch
 from weft.compiler.cpu.product import FEEDER, RIGHT_WAY, Panels, Terms, TileWriter, step_function
@@ -72,7 +71,7 @@ def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step."""
     multiply = kernels(block, all_edges(block), kernel_over_axes)
     step = step_function(TilesOverAxes(block), name)
-    return module_of([*packing(block), *multiply, attached.caller(block.dtype.size), step])
+    return module_of([*packing(block), *multiply, step])
 
 
 def packing(block: Block) -> list[EmittedFunction]:

@@ -12,7 +12,6 @@ from functools import cache, partial
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product import ALL_TERMS, Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
@@ -51,7 +50,7 @@ def generate(block: Block, edge: int, whole: bool, name: str) -> str:
     for kind in kinds:
         make = partial(kernel_of_elements, of_one=kind is _OF_ONE)
         functions += kernels(block, edges_of([edge] if edge else []), make, kind)
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfElements(block, edge, kinds), name)]
+    functions.append(step_function(_TilesOfElements(block, edge, kinds), name))
     return module_of(functions)
 
 

@@ -20,7 +20,6 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product import FEEDER, Panels, Side, Terms, TileWriter, step_function
@@ -100,7 +99,7 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     for kind, fused in _KINDS.items():
         make = partial(kernel_of_pairs, fused=fused, result=result)
         functions += kernels(block, edges_of(range(1, block.vectors + 1)), make, kind)
-    functions += [attached.caller(result.size), step_function(_TilesOfPairs(block, sources), name)]
+    functions.append(step_function(_TilesOfPairs(block, sources), name))
     return module_of(functions)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from weft.compiler.codegen import loading
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import module_of
 from weft.compiler.cpu.product import Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
@@ -47,7 +46,7 @@ def generate(block: Block, edge: int, name: str) -> str:
     windows = windows_of(block)
     functions = [*packing(block), write_windows(block, windows), write_addresses(block, windows, windows)]
     functions += kernels(block, edges_of([edge] if edge else []), partial(kernel_of_windows, between=windows))
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfWindows(block, edge), name)]
+    functions.append(step_function(_TilesOfWindows(block, edge), name))
     return module_of(functions)
 
 
