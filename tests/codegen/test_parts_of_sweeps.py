@@ -74,3 +74,16 @@ def test_the_walks_that_do_it(shape: tuple[int, ...], walk: Walk) -> None:
         (record,) = [record for plan in plans for record in plan.describe().records]
         assert isinstance(record.schedule, CpuSchedule)
         assert (record.schedule.walk, record.schedule.in_parts) == (walk, in_parts)
+
+
+def test_folds_of_several_axes(rng: np.random.Generator) -> None:
+    """Three axes become two, which are not folded in parts, however long they are; transposed ones stay as they are."""
+    x = rng.normal(size=(3, 17, 19, 5)) * 10.0 ** rng.integers(-3, 4, size=(3, 17, 19, 5))
+    for axes, sweeps in (((0, 1, 2, 3), (3, 323)), ((0, 2, 1, 3), (3, 19, 17))):
+        array = mx.array(x, dtype=mx.float64).transpose(*axes)
+        (plan,) = plans_of(lambda x: mx.sum(x, axis=(0, 1, 2)), array)
+        (record,) = plan.describe().records
+        assert record.launch is not None
+        assert record.launch.sweep_extents == sweeps
+        wanted = in_order(x.transpose(axes).reshape(-1, 5))
+        assert np.array(mx.sum(array, axis=(0, 1, 2))).tobytes() == wanted.tobytes()

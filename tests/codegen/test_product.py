@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from itertools import product as combinations
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft import dtypes
-from weft.compiler.codegen import jit
+from weft.compiler.codegen import loading
 from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, rows_at_once
 from weft.compiler.cpu.few_rows_kernel import Strip
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
@@ -90,7 +91,8 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype) -> None:
 @pytest.mark.parametrize("block", [(8, 3, 64), (6, 4, 64), (4, 3, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
     name = "_".join(map(str, ("tested", dtype.name, *block)))
-    address = jit.load(product.generate(Block(dtype, *block), Sources(dtype, dtype), name), name)[name]
+    generate = partial(product.generate, Block(dtype, *block), Sources(dtype, dtype), name)
+    address = loading.load(name, generate, (name,), lasting=False)[name]
     step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
     rng = np.random.default_rng(3)
     for (rows, inner, columns), (left, right) in combinations(SHAPES, combinations([False, True], repeat=2)):
@@ -136,7 +138,8 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
             continue
         strip = Strip(dtype, height, vectors, vector_bytes, right, apart, beside=not left, far=far, blocks=blocks)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
-        address = jit.load(few_rows.generate(strip, Sources(dtype, dtype), name), name)[name]
+        generate = partial(few_rows.generate, strip, Sources(dtype, dtype), name)
+        address = loading.load(name, generate, (name,), lasting=False)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         wide = strip.columns
         for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * wide + 3), (7, 513, wide + 1), (2, 0, 5), (3, 595, wide)]:
@@ -165,7 +168,8 @@ def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtyp
     for (height, terms), apart in combinations([(1, 8), (3, 4)], [False, True]):
         at_once = rows_at_once.RowsAtOnce(dtype, height, terms, vector_bytes, apart)
         name = "_".join(map(str, ("tested", *vars(at_once).values())))
-        address = jit.load(rows_at_once.generate(at_once, Sources(dtype, dtype), name), name)[name]
+        generate = partial(rows_at_once.generate, at_once, Sources(dtype, dtype), name)
+        address = loading.load(name, generate, (name,), lasting=False)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         for rows, inner, columns in [(1, 1, 1), (3, 7, 131), (7, 525, 3), (2, 0, 5)]:
             a, b = packed(rng, (rows, inner), apart, NUMPY[dtype]), packed(rng, (inner, columns), False, NUMPY[dtype])

@@ -335,6 +335,8 @@ def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_
     free = mode == "parallel" and not lanes_apart
     rows = nest.merge_rows(rows, lane if free else None)
     chunks, whole = draft.chunks, 0
+    if mode == "parallel" and chunks is None and not any(i.operation == "scan" for i in draft.instructions):
+        sweeps = nest.merge_sweeps(sweeps)
     if chunks is not None:
         whole = extents[chunks.axis]
         nest.cut(chunks)
@@ -391,16 +393,30 @@ class _Nest:
         merged: list[int] = []
         for axis in order:
             if merged and self._mergeable(merged[-1], axis):
-                outer = merged.pop()
-                self.extents[axis] *= self.extents[outer]
-                for strides in self._strides:
-                    if strides is not None:
-                        strides.pop(outer, None)
-                self._draft.depends = [
-                    (depends - {outer}) | {axis} if outer in depends else depends for depends in self._draft.depends
-                ]
+                self._merge(merged.pop(), axis)
             merged.append(axis)
         return merged if lane is None else merged[:-1]
+
+    def merge_sweeps(self, sweeps: list[int]) -> list[int]:
+        """Merge neighbouring folded axes in the same way, until two are left: the sums of one that is long are made of
+        those of its parts, so their order would change."""
+        merged: list[int] = []
+        for done, axis in enumerate(reversed(sweeps)):
+            left = len(sweeps) - done + len(merged)
+            if merged and left > 2 and self._mergeable(axis, merged[-1]):
+                self._merge(axis, merged[-1])
+            else:
+                merged.append(axis)
+        return merged[::-1]
+
+    def _merge(self, outer: int, inner: int) -> None:
+        self.extents[inner] *= self.extents[outer]
+        for strides in self._strides:
+            if strides is not None:
+                strides.pop(outer, None)
+        self._draft.depends = [
+            (depends - {outer}) | {inner} if outer in depends else depends for depends in self._draft.depends
+        ]
 
     def _mergeable(self, outer: int, inner: int) -> bool:
         extent = self.extents[inner]

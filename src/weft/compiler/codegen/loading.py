@@ -306,7 +306,7 @@ def _names(made: Image | bytes, function: str) -> bool:
 @cache
 def _shared(module: SharedModule) -> dict[str, int]:
     """The addresses of functions that other modules call."""
-    return load(module.text, lambda: module.text, module.functions)
+    return load(f"shared {module.functions}", module.text, module.functions)
 
 
 def _to_bytes(made: Image | bytes) -> bytes:

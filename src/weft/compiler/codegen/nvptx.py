@@ -55,7 +55,7 @@ def _whole(text: str, architecture: str) -> str:
         called = [name for name in module.functions if re.search(rf"call [a-z]+ @{re.escape(name)}\(", text)]
         if called:
             declared = re.compile(rf"^declare [a-z]+ @{re.escape(called[0])}\(.*$", re.MULTILINE)
-            text = declared.sub("", text) + module.text.replace("define double", "define internal double") + "\n"
+            text = declared.sub("", text) + module.text().replace("define double", "define internal double") + "\n"
     return text
 
 

@@ -1,20 +1,24 @@
-"""Functions of one lane, as LLVM IR, that generated code calls: compiled once and cached, not once in each module.
+"""Functions that generated code calls, as LLVM IR: compiled once and cached, not once in each module.
 
-They compute what vectors cannot do well and few arguments need. Others convert between float16 and float32 on
-processors without such instructions; they have the names by which LLVM's code calls them. Importing this module does
-not load LLVM: `loading` also links code from the disk cache with these functions.
+Some compute, in one lane, what vectors cannot do well and few arguments need. Others convert between float16 and
+float32 on processors without such instructions; they have the names by which LLVM's code calls them. Importing this
+module does not load LLVM: `loading` also links code from the disk cache with these functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
+
+from weft.compiler.codegen import attached_calls
+from weft.compiler.codegen.attached_calls import CALL_ATTACHED
 
 
 class SharedModule(NamedTuple):
-    """LLVM IR that defines ``functions``."""
+    """A module that defines ``functions``; ``text`` gives its LLVM IR."""
 
     functions: tuple[str, ...]
-    text: str
+    text: Callable[[], str]
 
 
 # To float16, rounding to nearest, ties to even: for numbers from 2**-14 on by integer arithmetic on their bits. A
@@ -200,7 +204,8 @@ done:
 REMAINDER = "weft.remainder"
 
 MODULES = (
-    SharedModule(("__truncsfhf2", "__extendhfsf2"), _HALF_CONVERSIONS),
-    SharedModule((WRAP_ANGLE,), _WRAP_ANGLE),
-    SharedModule((REMAINDER,), _REMAINDER),
+    SharedModule(("__truncsfhf2", "__extendhfsf2"), lambda: _HALF_CONVERSIONS),
+    SharedModule((WRAP_ANGLE,), lambda: _WRAP_ANGLE),
+    SharedModule((REMAINDER,), lambda: _REMAINDER),
+    SharedModule((CALL_ATTACHED,), attached_calls.text),
 )

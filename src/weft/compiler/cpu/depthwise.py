@@ -7,8 +7,10 @@ are read, so the array is not copied to pad it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from itertools import product as combinations
 from math import prod
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, Integers
 from weft.compiler.cpu.product_step import below
 from weft.compiler.cpu.product_tiles import block_of
+from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.convolution import rounded, widened
@@ -31,7 +34,7 @@ from weft.primitives.depthwise import depthwise_of, depthwise_weights_of
 from weft.primitives.routine import Operand, RoutineCall, RoutineStep
 
 MOST_ELEMENTS = 49
-"""The most elements of a window: the code has a multiplication for each element of each neighbouring window."""
+"""The most elements of a window: the code has a multiplication for each element of a row of neighbouring windows."""
 _LONGEST_LINE = 1024
 """The longest line of windows for which the cotangent of the weights is computed here: its sums are not split."""
 _SUMS_TOGETHER = 3 << 10
@@ -40,6 +43,8 @@ NEIGHBOURS = 8
 """How many windows are summed in registers at once: as many as multiply-adds can be in flight."""
 NEIGHBOURS_OF_ROWS = 14
 """The cotangents of how many windows are in registers at once."""
+_COST_OF_GROUP = 1
+"""What a group of neighbouring windows costs besides its sums, in windows."""
 _WORK_PER_GRAIN = 1 << 17
 
 # The numbers of a step: slots and byte offsets of the array, of the weights or the cotangents, of the result and of
@@ -61,8 +66,14 @@ class Windows(NamedTuple):
 
     def columns(self, neighbours: int) -> list[int]:
         """The columns of all elements of ``neighbours`` windows, relative to the first one."""
-        pairs = combinations(range(neighbours), range(self.wide))
-        return sorted({window * self.step + element * self.spacing for window, element in pairs})
+        return sorted(self.uses(neighbours))
+
+    def uses(self, neighbours: int) -> dict[int, list[tuple[int, int]]]:
+        """For each column the windows that have an element there, and which element it is."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for window, element in combinations(range(neighbours), range(self.wide)):
+            found.setdefault(window * self.step + element * self.spacing, []).append((window, element))
+        return found
 
 
 def convolution(node: Node) -> Sequence[Node] | None:
@@ -108,8 +119,13 @@ def _step(call: RoutineCall) -> RoutineStep:
     """The step for a convolution."""
     x, w = call.operands
     windows, numbers, (lines, count) = _described(call, x, w)
-    neighbours = next(number for number in range(NEIGHBOURS, 0, -1) if count >= number)
-    return _shared(_address(windows, neighbours), numbers, lines, count * x.shape[-1] * windows.high * windows.wide)
+    neighbours = _neighbours(count)
+    return _shared(
+        _address(windows, neighbours, x.shape[-1] < _lanes(x.dtype)),
+        numbers,
+        lines,
+        count * x.shape[-1] * windows.high * windows.wide,
+    )
 
 
 @p.depthwise_rows.routine.on("cpu", scratch=_scratch)
@@ -117,8 +133,13 @@ def _step_of_rows(call: RoutineCall) -> RoutineStep:
     """The step for the cotangents of the weights."""
     ct, x = call.operands
     windows, numbers, (lines, count) = _described(call, x, ct)
-    rest = next(number for number in range(NEIGHBOURS_OF_ROWS) if count % NEIGHBOURS_OF_ROWS == number)
-    return _shared(_address_of_rows(windows, rest), numbers, lines, count * x.shape[-1] * windows.high * windows.wide)
+    neighbours = _neighbours_of_rows(count)
+    return _shared(
+        _address_of_rows(windows, neighbours, x.shape[-1] < _lanes_of_rows(x.dtype)),
+        numbers,
+        lines,
+        count * x.shape[-1] * windows.high * windows.wide,
+    )
 
 
 def _described(call: RoutineCall, x: Operand, other: Operand) -> tuple[Windows, list[int], tuple[int, int]]:
@@ -142,32 +163,55 @@ def _two(numbers: Shape, outer: int = 1) -> Shape:
     return numbers if len(numbers) == 2 else (outer, *numbers)
 
 
-def _vector_bytes(dtype: Dtype) -> int:
-    return block_of(dtype).vector_bytes
+@as_a_whole
+def _neighbours(count: int) -> int:
+    """How many neighbouring windows of a line of ``count`` are summed at once. Of the last ones of a line, some are
+    computed twice if they do not fill a group."""
+    return min(range(1, min(count, NEIGHBOURS) + 1), key=lambda n: (-(-count // n) * (n + _COST_OF_GROUP), -n))
+
+
+@as_a_whole
+def _neighbours_of_rows(count: int) -> int:
+    """The same for the cotangents of the weights, where the windows that do not fill a group are done one by one."""
+    numbers = range(1, min(count, NEIGHBOURS_OF_ROWS) + 1)
+    return min(numbers, key=lambda n: count + (count // n + count % n) * _COST_OF_GROUP)
+
+
+def _lanes(dtype: Dtype) -> int:
+    return block_of(dtype).lanes
+
+
+def _lanes_of_rows(dtype: Dtype) -> int:
+    """The sums of the cotangents of weights are in float64, whatever the dtype."""
+    return block_of(dtype).vector_bytes // dtypes.float64.size
 
 
 @cache
-def _address(windows: Windows, neighbours: int) -> int:
-    name, vector_bytes = "depthwise", _vector_bytes(windows.dtype)
-    source = f"{name} {windows} {neighbours} {vector_bytes}"
-    return loading.load(source, lambda: _Sums(windows, neighbours, vector_bytes).module(name), (name,))[name]
+def _address(windows: Windows, neighbours: int, narrow: bool) -> int:
+    name, lanes = "depthwise", _lanes(windows.dtype)
+    source = f"{name} {windows} {neighbours} {narrow} {lanes}"
+    return loading.load(source, lambda: _Sums(windows, neighbours, narrow, lanes).module(name), (name,))[name]
 
 
 @cache
-def _address_of_rows(windows: Windows, rest: int) -> int:
-    name, vector_bytes = "depthwise_rows", _vector_bytes(windows.dtype)
-    source = f"{name} {windows} {NEIGHBOURS_OF_ROWS} {rest} {vector_bytes}"
-    return loading.load(source, lambda: _Rows(windows, rest, vector_bytes).module(name), (name,))[name]
+def _address_of_rows(windows: Windows, neighbours: int, narrow: bool) -> int:
+    name, lanes = "depthwise_rows", _lanes_of_rows(windows.dtype)
+    source = f"{name} {windows} {neighbours} {narrow} {lanes}"
+    return loading.load(source, lambda: _Rows(windows, neighbours, narrow, lanes).module(name), (name,))[name]
 
 
 class _DepthwiseWriter(Integers):
-    """Writes a step whose units are lines of windows."""
+    """Writes a step whose units are lines of windows. It is ``narrow`` if the channels do not fill a vector.
 
-    def __init__(self, windows: Windows, vector_bytes: int) -> None:
+    Rows of windows are a loop, and each channel is written once: the last vector overlaps the one before, if there are
+    enough channels. So the code of large windows is short, and takes little time to generate.
+    """
+
+    def __init__(self, windows: Windows, narrow: bool, lanes: int) -> None:
         super().__init__(Emitter())
-        self.windows = windows
+        self.windows, self.narrow, self.L = windows, narrow, Lanes(self.e, lanes)
         self.element = MEMORY_TYPES[windows.dtype]
-        self.L = Lanes(self.e, vector_bytes // windows.dtype.size)
+        self.mask = below(self.L, "0", self.number(CHANNELS)) if narrow else None
 
     def module(self, name: str) -> str:
         self._clear()
@@ -185,47 +229,67 @@ class _DepthwiseWriter(Integers):
 
     def _clear(self) -> None:
         """Write zeros to scratch memory. All threads write them to the same place."""
-        zeros, zero = self.memory(ZEROS), self.L.constant(0.0, self.windows.dtype)
-        with self.e.loop("0", self.number(CHANNELS), self.L.width) as channel:
-            store(self.L, zero, self.windows.dtype, Location(zeros, channel, False), None)
+        L = Lanes(self.e, _lanes(self.windows.dtype))
+        zeros, zero = self.memory(ZEROS), L.constant(0.0, self.windows.dtype)
+        with self.e.loop("0", self.number(CHANNELS), L.width) as channel:
+            store(L, zero, self.windows.dtype, Location(zeros, channel, False), None)
 
-    def elements(self, array: str, top: str, first: str, neighbours: int) -> dict[tuple[int, int], str]:
-        """Pointers to the elements of neighbouring windows, by row of the window and column."""
+    def elements(self, table: str, array: str, top: str, first: str, neighbours: int) -> None:
+        """Write pointers to the elements of neighbouring windows to a ``table``: for each row, one for each column."""
         left = self.subtract(self.multiply(first, self.windows.step), self.number(LOW_ACROSS))
-        zeros, pointers = self.memory(ZEROS), {}
-        for high in range(self.windows.high):
-            row = self.add(top, self.multiply(self.number(SPACING_DOWN), high))
-            row_is_inside = self.compare("ult", row, self.number(HEIGHT))
-            start = self.multiply(row, self.number(WIDTH))
-            for column in self.windows.columns(neighbours):
-                index = self.add(left, column)
-                is_inside = self.compare("ult", index, self.number(WIDTH))
-                distance = self.multiply(self.add(start, index), self.number(CHANNELS))
-                element = self.moved(array, distance, self.element)
-                both = self.e.assign(f"and i1 {row_is_inside}, {is_inside}")
-                pointers[high, column] = self.e.assign(f"select i1 {both}, ptr {element}, ptr {zeros}")
-        return pointers
+        zeros, columns = self.memory(ZEROS), self.windows.columns(neighbours)
+        height, width, channels = [self.number(extent) for extent in (HEIGHT, WIDTH, CHANNELS)]
+        spacing = self.number(SPACING_DOWN)
+        steps = [column - before for before, column in pairwise([0, *columns])]
+        with self.e.loop("0", str(self.windows.high)) as high:
+            row = self.add(top, self.multiply(spacing, high))
+            # In a row outside of the array no column is inside.
+            inside = self.either(self.compare("ult", row, height), width, 0)
+            distance = self.multiply(self.add(self.multiply(row, width), left), channels)
+            element, entry = self.moved(array, distance, self.element), self._entry(table, high, neighbours)
+            for number, (column, step) in enumerate(zip(columns, steps, strict=True)):
+                element = self.moved(element, self.multiply(channels, step), self.element)
+                is_inside = self.compare("ult", self.add(left, column), inside)
+                pointer = self.e.assign(f"select i1 {is_inside}, ptr {element}, ptr {zeros}")
+                self.e.store("ptr", pointer, self.moved(entry, number, "ptr"))
 
-    def read(self, pointer: str, index: str, mask: str | None) -> Value:
-        value: Value = load(self.L, self.windows.dtype, Location(pointer, index, False), mask)
+    def row(
+        self, table: str, high: str, channel: str, neighbours: int
+    ) -> Iterator[tuple[Value, list[tuple[int, int]]]]:
+        """The elements in a row of neighbouring windows, in order, and the windows and elements that each of them is.
+        So few values are in registers: a sum has its terms in order if each element is added before the next one."""
+        entry = self._entry(table, high, neighbours)
+        for number, (_, uses) in enumerate(sorted(self.windows.uses(neighbours).items())):
+            yield self.read(self.e.load("ptr", self.moved(entry, number, "ptr")), channel), uses
+
+    def _entry(self, table: str, high: str, neighbours: int) -> str:
+        """Where the pointers of a row are in a table."""
+        return self.moved(table, self.multiply(high, len(self.windows.columns(neighbours))), "ptr")
+
+    def read(self, pointer: str, index: str) -> Value:
+        value: Value = load(self.L, self.windows.dtype, Location(pointer, index, False), self.mask)
         return value
 
-    def for_channels(self, first: str, end: str, body: Callable[[str, str | None], None]) -> None:
-        """Write a body for whole vectors of channels, and once more, with a mask, for the rest."""
-        rest = self.remainder(self.subtract(end, first), self.L.width)
-        whole = self.subtract(end, rest)
-        with self.e.loop(first, whole, self.L.width) as channel:
-            body(channel, None)
-        with self.e.when(self.compare("ne", rest, 0)):
-            body(whole, below(self.L, "0", rest))
+    @contextmanager
+    def vectors(self, start: str, end: str) -> Iterator[tuple[str, str]]:
+        """For each vector of the channels from ``start`` to ``end``: its index, and its first channel. This is less
+        than the index where the last vector of all overlaps the one before."""
+        final = self.larger(self.subtract(self.number(CHANNELS), self.L.width), "0")
+        with self.e.loop(start, end, self.L.width) as index:
+            yield index, self.smaller(index, final)
+
+    def table(self, neighbours: int) -> str:
+        return self.e.slot(f"[{self.windows.high * len(self.windows.columns(neighbours))} x ptr]")
 
 
 class _Sums(_DepthwiseWriter):
     """The step for convolutions."""
 
-    def __init__(self, windows: Windows, neighbours: int, vector_bytes: int) -> None:
-        super().__init__(windows, vector_bytes)
+    def __init__(self, windows: Windows, neighbours: int, narrow: bool, lanes: int) -> None:
+        super().__init__(windows, narrow, lanes)
         self.neighbours = neighbours
+        self.pointers = self.table(neighbours)
+        self.sums = [self.e.slot(self.L.type_of(windows.dtype)) for _ in range(neighbours)]
 
     def line(self, line: str, array: str, top: str) -> None:
         channels, across = self.number(CHANNELS), self.number(ACROSS)
@@ -234,34 +298,41 @@ class _Sums(_DepthwiseWriter):
         last = self.subtract(across, self.neighbours)
         with self.e.loop("0", across, self.neighbours) as index:
             first = self.smaller(index, last)
-            elements = self.elements(array, top, first, self.neighbours)
+            self.elements(self.pointers, array, top, first, self.neighbours)
             target = self.moved(result, self.multiply(first, channels), self.element)
-            self.for_channels("0", channels, lambda channel, mask: self._sum(elements, channel, target, mask))
+            with self.vectors("0", channels) as (_, channel):
+                self._sum(channel, target)
 
-    def _sum(self, elements: dict[tuple[int, int], str], channel: str, target: str, mask: str | None) -> None:
+    def _sum(self, channel: str, target: str) -> None:
         """The sums of the windows for some channels."""
         windows, channels = self.windows, self.number(CHANNELS)
         weights = self.moved(self.memory(OTHER), channel, self.element)
-        sums: list[Value | None] = [None] * self.neighbours
-        for high in range(windows.high):
-            read = {column: self.read(elements[high, column], channel, mask) for column in windows.columns(len(sums))}
-            for wide in range(windows.wide):
-                weight = self.read(weights, self.multiply(channels, high * windows.wide + wide), mask)
-                for number, total in enumerate(sums):
-                    value = read[number * windows.step + wide * windows.spacing]
-                    sums[number] = value * weight if total is None else self.L.fma(value, weight, total)
-        for number, total in enumerate(sums):
+        type_ = self.L.type_of(windows.dtype)
+        # Adding the first term to -0 gives that term, whatever its sign.
+        zero = str(self.L.constant(-0.0, windows.dtype).name)
+        for slot in self.sums:
+            self.e.store(type_, zero, slot)
+        with self.e.loop("0", str(windows.high)) as high:
+            first = self.multiply(channels, self.multiply(high, windows.wide))
+            taps = [self.add(first, self.multiply(channels, wide)) for wide in range(windows.wide)]
+            factors = [self.read(weights, tap) for tap in taps]
+            for value, uses in self.row(self.pointers, high, channel, self.neighbours):
+                for window, element in uses:
+                    total = Value(self.L, self.e.load(type_, self.sums[window]), windows.dtype)
+                    total = self.L.fma(value, factors[element], total)
+                    self.e.store(type_, str(total.name), self.sums[window])
+        for number, slot in enumerate(self.sums):
             index = self.add(self.multiply(channels, number), channel)
-            store(self.L, total, windows.dtype, Location(target, index, False), mask)
+            total = Value(self.L, self.e.load(type_, slot), windows.dtype)
+            store(self.L, total, windows.dtype, Location(target, index, False), self.mask)
 
 
 class _Rows(_DepthwiseWriter):
     """The step for the cotangents of the weights: sums along lines, in float64."""
 
-    def __init__(self, windows: Windows, rest: int, vector_bytes: int) -> None:
-        super().__init__(windows, vector_bytes)
-        self.L = Lanes(self.e, vector_bytes // dtypes.float64.size)
-        self.rest = rest
+    def __init__(self, windows: Windows, neighbours: int, narrow: bool, lanes: int) -> None:
+        super().__init__(windows, narrow, lanes)
+        self.neighbours = neighbours
         self.taps = windows.high * windows.wide
         self.together = max(1, _SUMS_TOGETHER // self.taps // 16) * 16
         self.sums = self.e.slot(f"[{self.taps * self.together} x double], align 64")
@@ -273,55 +344,50 @@ class _Rows(_DepthwiseWriter):
         with self.e.loop("0", channels, self.together) as start:
             end = self.smaller(self.add(start, self.together), channels)
             zero = self.L.constant(0.0, dtypes.float64)
-            with self.e.loop("0", str(self.taps * self.together), self.L.width) as index:
-                store(self.L, zero, dtypes.float64, Location(self.sums, index, False), None)
-            whole = self.subtract(across, self.rest)
-            with self.e.loop("0", whole, NEIGHBOURS_OF_ROWS) as first:
-                self._add(array, top, cotangents, first, NEIGHBOURS_OF_ROWS, (start, end))
-            if self.rest:
-                self._add(array, top, cotangents, whole, self.rest, (start, end))
+            with self.e.loop("0", str(self.windows.high)) as high, self.e.loop(start, end, self.L.width) as index:
+                for location in self._sums_at(high, self.subtract(index, start)):
+                    store(self.L, zero, dtypes.float64, location, None)
+            whole = self.subtract(across, self.remainder(across, self.neighbours))
+            for neighbours, begin, stop in ((self.neighbours, "0", whole), (1, whole, across)):
+                pointers = self.table(neighbours)
+                with self.e.loop(begin, stop, neighbours) as first:
+                    self.elements(pointers, array, top, first, neighbours)
+                    factors = self.moved(cotangents, self.multiply(first, channels), self.element)
+                    with self.vectors(start, end) as (index, channel):
+                        self._add(pointers, factors, channel, self.subtract(index, start), neighbours)
+            with self.e.loop("0", str(self.windows.high)) as high, self.vectors(start, end) as (index, channel):
+                first = self.add(self.multiply(channels, self.multiply(high, self.windows.wide)), channel)
+                for location in self._sums_at(high, self.subtract(index, start)):
+                    total = self.L.convert(load(self.L, dtypes.float64, location, None), self.windows.dtype)
+                    store(self.L, total, self.windows.dtype, Location(result, first, False), self.mask)
+                    first = self.add(first, channels)
 
-            def rounded(channel: str, mask: str | None) -> None:
-                for tap in range(self.taps):
-                    total = load(self.L, dtypes.float64, self._location_of_sum(tap, start, channel), None)
-                    location = Location(result, self.add(self.multiply(channels, tap), channel), False)
-                    store(self.L, self.L.convert(total, self.windows.dtype), self.windows.dtype, location, mask)
+    def _sums_at(self, high: str, index: str) -> list[Location]:
+        """The locations of a vector's sums for the elements in a row of windows. The vectors have their ``index`` among
+        those computed together: the last one has sums of its own, also for channels of the one before."""
+        first = self.add(self.multiply(high, self.windows.wide * self.together), index)
+        places = [self.add(first, wide * self.together) for wide in range(self.windows.wide)]
+        return [Location(self.sums, place, False) for place in places]
 
-            self.for_channels(start, end, rounded)
+    def _add(self, pointers: str, cotangents: str, channel: str, index: str, neighbours: int) -> None:
+        """Add the products of neighbouring windows, for a vector of channels, to its sums."""
+        windows, factors, line = self.windows, [], cotangents
+        for _ in range(neighbours):
+            factors.append(self._wide(self.read(line, channel)))
+            line = self.moved(line, self.number(CHANNELS), self.element)
+        is_exact = windows.dtype is dtypes.float32
+        with self.e.loop("0", str(windows.high)) as high:
+            locations = self._sums_at(high, index)
+            totals = [load(self.L, dtypes.float64, location, None) for location in locations]
+            for read, uses in self.row(pointers, high, channel, neighbours):
+                value = self._wide(read)
+                for window, element in uses:
+                    factor, total = factors[window], totals[element]
+                    # Products of float32 numbers are exact in float64, so only the sum is rounded anyway.
+                    totals[element] = self.L.fma(value, factor, total) if is_exact else total + value * factor
+            for total, location in zip(totals, locations, strict=True):
+                store(self.L, total, dtypes.float64, location, None)
 
-    def _location_of_sum(self, tap: int, start: str, channel: str) -> Location:
-        """The location of the sums for an element of a window: for channels from ``channel`` on, if ``start`` is the
-        first."""
-        return Location(self.sums, self.add(self.subtract(channel, start), tap * self.together), False)
-
-    def _add(
-        self, array: str, top: str, cotangents: str, first: str, neighbours: int, channels: tuple[str, str]
-    ) -> None:
-        """Add the products of neighbouring windows to the sums."""
-        windows, start = self.windows, channels[0]
-        elements = self.elements(array, top, first, neighbours)
-        apart = self.number(CHANNELS)
-        begin = self.moved(cotangents, self.multiply(first, apart), self.element)
-        lines = [self.moved(begin, self.multiply(apart, number), self.element) for number in range(neighbours)]
-
-        def add(channel: str, mask: str | None) -> None:
-            factors = [self._wide(line, channel, mask) for line in lines]
-            is_exact = windows.dtype is dtypes.float32
-            for high in range(windows.high):
-                columns = windows.columns(neighbours)
-                read = {column: self._wide(elements[high, column], channel, mask) for column in columns}
-                for wide in range(windows.wide):
-                    location = self._location_of_sum(high * windows.wide + wide, start, channel)
-                    total = load(self.L, dtypes.float64, location, None)
-                    for number, factor in enumerate(factors):
-                        value = read[number * windows.step + wide * windows.spacing]
-                        # Products of float32 numbers are exact in float64, so only the sum is rounded anyway.
-                        total = self.L.fma(value, factor, total) if is_exact else total + value * factor
-                    store(self.L, total, dtypes.float64, location, None)
-
-        self.for_channels(*channels, add)
-
-    def _wide(self, pointer: str, channel: str, mask: str | None) -> Value:
-        """Elements of some channels, as float64."""
-        value: Value = self.L.convert(self.read(pointer, channel, mask), dtypes.float64)
+    def _wide(self, read: Value) -> Value:
+        value: Value = self.L.convert(read, dtypes.float64)
         return value

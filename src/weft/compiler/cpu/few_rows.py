@@ -13,12 +13,12 @@ from sys import maxsize
 from typing import NamedTuple
 
 from weft import dtypes
-from weft.compiler.codegen import host, loading
+from weft.compiler.codegen import attached_calls, host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -175,7 +175,9 @@ def functions(
 ) -> list[EmittedFunction]:
     """The function of the step, and those that it calls."""
     result = sources.result(strip.dtype)
-    sizes = {"strip": (strip.vectors, False), "part": (strip.vectors, True)}
+    sizes = {"strip": (strip.vectors, False)}
+    if not is_cut(strip, sources.right):
+        sizes["part"] = strip.vectors, True
     if strip.vectors > 1:
         sizes["edge"] = 1, True
         if _lacks_masks(strip, sources):
@@ -188,7 +190,9 @@ def functions(
         kernels["blocks"] = BlocksKernel(strip, sources.right, result)
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
-    found.append(attached.caller(result.size))
+    if strip.across:
+        of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
+        found.append((of_rest.e, of_rest.read_rest()))
     if sources.left is not strip.dtype:
         found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
     return [*found, (step.e, step.function(name, linkage))]
@@ -231,6 +235,7 @@ class _FewRowsStep(ProductStepWriter):
             else self.e.slot(f"[{MOST_ROWS_OF_LITTLE * DEPTH} x {strip.element}], align 64")
         )
         self.has_single = _lacks_masks(strip, sources)
+        self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
 
     @property
@@ -257,8 +262,8 @@ class _FewRowsStep(ProductStepWriter):
         conditions = [
             self.compare("eq", self.number(BATCH_AXES), 1),
             self.compare("eq", self.number(STRIPS), 1),
-            self.compare("eq", self.of_section(attached.CODE), 0),
-            self.compare("eq", self.of_section(attached.SCRATCH), 0),
+            self.compare("eq", self.of_section(attached_calls.CODE), 0),
+            self.compare("eq", self.of_section(attached_calls.SCRATCH), 0),
         ]
         if self.converted:
             conditions += [self._is_one_row(), self.compare("eq", self._apart("a"), self.multiply(rows, inner))]
@@ -348,12 +353,13 @@ class _FewRowsStep(ProductStepWriter):
         ``counts`` are rows, columns and terms, and whether to add to the result. ``stack`` says how often this is done,
         and how far operands and results are apart."""
         e, strip, (a, b, c), (rows, columns, depth, again) = self.e, self.strip, pointers, counts
-        whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
+        most = e.assign(f"icmp sgt i64 {columns}, {strip.columns - strip.lanes}")
+        whole = most if self.is_cut else e.assign(f"icmp eq i64 {columns}, {strip.columns}")
         with e.when(whole):
             self._call("strip", pointers, counts, stack)
-        most = e.assign(f"icmp sgt i64 {columns}, {strip.columns - strip.lanes}")
-        with e.when(e.assign(f"and i1 {most}, {self.negated(whole)}")):
-            self._call("part", pointers, counts, stack)
+        if not self.is_cut:
+            with e.when(e.assign(f"and i1 {most}, {self.negated(whole)}")):
+                self._call("part", pointers, counts, stack)
         if strip.vectors == 1:
             return
         with e.when(self.negated(most)), e.loop("0", columns, strip.lanes) as column:

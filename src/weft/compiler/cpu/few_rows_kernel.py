@@ -72,6 +72,12 @@ def _shifts_pairs() -> bool:
     return "+avx512vbmi2" in host.current().features
 
 
+def is_cut(strip: Strip, source: Dtype) -> bool:
+    """Whether the kernel of whole strips computes part of one, too, which ends in its last vector: this then overlaps
+    the one before. It must not be the only one, and pairs of vectors are as wide as two."""
+    return strip.vectors > 1 and not has_pairs(strip, source)
+
+
 def has_pairs(strip: Strip, source: Dtype) -> bool:
     """Whether pairs of neighbouring columns are read and stored together: then bfloat16 becomes float32, and the other
     way round, in fewer instructions."""
@@ -83,8 +89,9 @@ class FewRowsKernel:
     the ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored. It
     does so ``%count`` times, for operands and results that are ``%next_a``, ``%next_b`` and ``%next_c`` elements apart.
 
-    A strip is as wide as some ``vectors``. At the ``edge`` of the matrix, only ``%columns`` exist, which end in the
-    last vector. For complex matrices, rows, columns and terms count real numbers; a complex one has two ``parts``.
+    A strip is as wide as some ``vectors``. Only ``%columns`` exist, which end in the last vector. At the ``edge`` of
+    the matrix this has masks, else it is whole or overlaps the vector before (see `is_cut`). For complex matrices,
+    rows, columns and terms count real numbers; a complex one has two ``parts``.
     """
 
     parts = 1
@@ -95,6 +102,7 @@ class FewRowsKernel:
         self.L = Lanes(self.e, strip.lanes)
         self.type = self.L.type_of(strip.dtype)
         self.vectors = vectors
+        self.overlaps = vectors > 1 and not edge and is_cut(strip, source)
         self.paired = (vectors - edge) // 2 * 2 if has_pairs(strip, source) else 0
         """For so many vectors of columns, one of two has the first columns of pairs, the other one the second ones."""
         self.sums_of_row = list(product(range(blocks), range(vectors)))
@@ -110,6 +118,11 @@ class FewRowsKernel:
         return self.e.function(name, _KERNEL, "internal ")
 
     def _multiply(self) -> None:
+        lanes = self.strip.lanes
+        self.columns = [str(vector * lanes) for vector in range(self.vectors)]
+        """The first columns of the vectors."""
+        if self.overlaps:
+            self.columns[-1] = self.e.assign(f"sub i64 %columns, {lanes}")
         for slot in self.sums.values():
             self.e.store(self.type, self.L.constant(0.0, self.strip.dtype).name, slot)
         if self.strip.rows > MOST_STORES:
@@ -172,16 +185,15 @@ class FewRowsKernel:
         return masks
 
     def _sum_along(self, starts: Sequence[str]) -> None:
-        L, lanes = self.L, self.strip.lanes
         masks = self._masks()
         with self.e.loop("0", "%inner", self.parts) as term:
             row = self._further("%b", self._times(term, "%b_step"))
             later = self._further(row, self._times(AHEAD, "%b_step"))
-            for vector in range(self.vectors):
-                prefetch(self.e, self._further(later, str(vector * lanes)), READ_SOON)
+            for column in self.columns:
+                prefetch(self.e, self._further(later, column), READ_SOON)
             right = self._read_pairs(row)
             for vector in range(self.paired, self.vectors):
-                right[0, vector] = self._read(L, row, str(vector * lanes), masks[vector]).name
+                right[0, vector] = self._read(self.L, row, self.columns[vector], masks[vector]).name
             self._add(starts, term, right)
 
     def _read_pairs(self, row: str) -> _Vectors:
@@ -197,14 +209,17 @@ class FewRowsKernel:
     def _sum_across(self, starts: Sequence[str]) -> None:
         e, parts = self.e, self.parts
         last = e.assign(f"sub i64 %columns, {parts}")
-        numbers = range(0, self.vectors * self.strip.lanes, parts)
-        columns = [self._nearest(column, last) if self.edge else str(column) for column in numbers]
+        numbers = range(0, self.strip.lanes, parts)
+        if self.edge:
+            columns = [self._nearest(int(first) + number, last) for first, number in product(self.columns, numbers)]
+        else:
+            columns = [e.assign(f"add i64 {first}, {number}") for first, number in product(self.columns, numbers)]
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
         rest = e.assign(f"and i64 %inner, {self._terms_of_square() - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
         self._sum_squares(starts, pointers, whole)
         with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
-            self._sum_rest(starts, pointers, whole)
+            self._sum_rest(starts, whole)
 
     def _sum_squares(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms, all in whole squares."""
@@ -320,19 +335,34 @@ class FewRowsKernel:
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
-    def _sum_rest(self, starts: Sequence[str], pointers: Sequence[str], whole: str) -> None:
+    def _sum_rest(self, starts: Sequence[str], whole: str) -> None:
         """Add the terms after the last whole square, from a copy on the stack."""
-        e, terms = self.e, self._terms_of_square() // self.parts
-        copy = e.slot(f"[{terms} x {self.type}]")
-        first, end = [e.assign(f"udiv i64 {number}, {self.parts}") for number in (whole, "%inner")]
-        mask = below(Lanes(e, terms), first, end)
-        for vector in range(self.vectors):
-            for step, value in enumerate(self._read_square(self._of_vector(pointers, vector), whole, mask)):
-                e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {step}"))
+        e, parts = self.e, self.parts
+        copy = e.slot(f"[{self._terms_of_square() // parts} x {self.type}]")
+        first, end = [e.assign(f"udiv i64 {number}, {parts}") for number in (whole, "%inner")]
+        for vector, column in enumerate(self.columns):
+            last = str(self.strip.lanes - parts)
+            if self.edge and vector == self.vectors - 1:
+                last = e.assign(f"sub i64 %columns, {int(column) + parts}")
+            there = self._further("%b", self._times(column, "%b_step"))
+            counts = f"i64 %b_step, i64 {last}, i64 {whole}, i64 %inner"
+            e.emit(f"call void @read_rest(ptr {there}, {counts}, ptr {copy})")
             with e.loop(first, end) as number:
                 index = e.assign(f"sub i64 {number}, {first}")
                 name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
-                self._add(starts, self._times(self.parts, number), {(0, vector): name})
+                self._add(starts, self._times(parts, number), {(0, vector): name})
+
+    def read_rest(self) -> str:
+        """The function that transposes the terms from ``%whole`` on of a vector of columns, of which ``%last`` is the
+        last one. Kernels share it, because LLVM takes long to compile its shuffles."""
+        e, parts, terms = self.e, self.parts, self._terms_of_square() // self.parts
+        columns = [self._nearest(number, "%last") for number in range(0, self.strip.lanes, parts)]
+        pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
+        mask = below(Lanes(e, terms), *[e.assign(f"udiv i64 {number}, {parts}") for number in ("%whole", "%inner")])
+        for step, value in enumerate(self._read_square(pointers, "%whole", mask)):
+            e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr %copy, i64 {step}"))
+        parameters = "ptr %b, i64 %b_step, i64 %last, i64 %whole, i64 %inner, ptr %copy"
+        return e.function("read_rest", parameters, "internal ")
 
     def _store(self) -> None:
         e, L, dtype = self.e, self.L, self.strip.dtype
@@ -371,12 +401,13 @@ class FewRowsKernel:
             store(both, Value(both, e.load(both.type_of(dtype), total), dtype), dtype, location, None)
 
     def _location(self, start: str, vector: int) -> Location:
-        first = vector * self.strip.lanes
         if not self.strip.apart:
-            return Location(start, str(first), False)
-        numbers = ", ".join(f"i64 {first + lane}" for lane in range(self.strip.lanes))
-        step = self.L.splat(Value(Lanes(self.e, 1), "%c_column", dtypes.int64))
-        return Location(start, (Value(self.L, f"<{numbers}>", dtypes.int64) * step).name, True)
+            return Location(start, self.columns[vector], False)
+        scalar = Lanes(self.e, 1)
+        numbers = ", ".join(f"i64 {lane}" for lane in range(self.strip.lanes))
+        first = self.L.splat(Value(scalar, self.columns[vector], dtypes.int64))
+        step = self.L.splat(Value(scalar, "%c_column", dtypes.int64))
+        return Location(start, ((first + Value(self.L, f"<{numbers}>", dtypes.int64)) * step).name, True)
 
 
 class BlocksKernel(FewRowsKernel):

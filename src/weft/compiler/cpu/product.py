@@ -18,11 +18,11 @@ from math import prod
 from typing import ClassVar, NamedTuple
 
 from weft import dtypes
-from weft.compiler.codegen import loading
+from weft.compiler.codegen import attached_calls, loading
 from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
-from weft.compiler.cpu.product_kernel import kernel, kernel_in_panels, kernels
+from weft.compiler.cpu.product_kernel import WHOLE, all_edges, kernel, kernel_in_panels, kernels
 from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -58,10 +58,10 @@ def address(block: Block, sources: Sources) -> int:
 def generate(block: Block, sources: Sources, name: str) -> str:
     """The LLVM IR of the step for products in a kind of block, with operands of the dtypes ``sources``."""
     result = sources.result(block.dtype)
-    multiply = kernels(block, range(1, block.vectors + 1), partial(kernel, result=result))
+    multiply = kernels(block, all_edges(block), partial(kernel, result=result))
     multiply.append(kernel_in_panels(block, "block_in_panels", result))
     step = step_function(TileWriter(block, sources, in_panels="block_in_panels"), name)
-    return module_of([*_packing(block, sources), *multiply, attached.caller(result.size), step])
+    return module_of([*_packing(block, sources), *multiply, step])
 
 
 def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
@@ -142,8 +142,7 @@ class TileWriter(ProductStepWriter):
         super().__init__(block.dtype, real, batch_axes)
         self.block = block
         self.in_panels = in_panels
-        # How many vectors of columns may be left over at an edge: there is a kernel for each.
-        self.edges: Sequence[int] = range(1, block.vectors + 1)
+        self.edges = all_edges(block)
         self.converts_lines = converts_whole_lines(block, sources)
         self.size = real.left.size
         self.group = GROUP * block.rows
@@ -168,11 +167,11 @@ class TileWriter(ProductStepWriter):
         rows = self.rest(self.number(ROWS), top, height)
         columns = self.rest(self.number(COLUMNS), left, whole)
         self.c_row = self.either(
-            self.compare("ne", self.of_section(attached.SCRATCH), 0),
-            self.of_section(attached.PITCH),
+            self.compare("ne", self.of_section(attached_calls.SCRATCH), 0),
+            self.of_section(attached_calls.PITCH),
             self.row_distance(),
         )
-        reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
+        reused = self.compare("eq", self.of_section(attached_calls.SCRATCH), attached.REUSED)
         self.c_step = self.either(reused, 0, self.c_row)
         in_memory = self.in_result(matrices["c"], self.add(self.multiply(top, self.c_row), left))
         matrices["c"] = self.made_at(in_memory, self.scratch)
@@ -230,8 +229,8 @@ class TileWriter(ProductStepWriter):
         """Panels of the left operand, from a row on: packed, made by a feeder, or in place."""
         with self.e.when(self.compare("eq", self.number(LEFT_WAY), Way.FED)):
             feeder = self.moved("%numbers", self.number(FEEDER), "i64")
-            rectangle = ", ".join([f"i64 {number}" for number in ("0", first, present, part.first, part.depth)])
-            self.e.emit(f"call void @call_attached(ptr {feeder}, ptr %table, {rectangle}, ptr {self.a.packed})")
+            rectangle = "0", first, present, part.first, part.depth
+            attached_calls.call(self.e, feeder, rectangle, self.a.packed, self.result_size)
         source = self.first_pointer(operand, self.a, first, part.first)
         if self.converts_panels_alone:
             ways = (Way.ALONG, Way.CONVERTED) if self.converts_lines else (Way.ALONG,)
@@ -353,11 +352,11 @@ class TileWriter(ProductStepWriter):
             with self.e.loop("0", start, width) as column:
                 call(self.in_panels, column, str(width))
         with self.e.loop(start, whole, width) as column:
-            call("block", column, str(width))
+            call(WHOLE, column, str(width))
         vectors = self.divide(self.add(edge, lanes - 1), lanes)
-        for number in self.edges:
+        for number, name in self.edges.items():
             with self.e.when(self.compare("eq", vectors, number)):
-                call(f"edge_{number}", whole, edge)
+                call(name, whole, edge)
 
 
 def step_numbers(

@@ -18,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 from weft import dtypes
-from weft.compiler.codegen import host, loading
+from weft.compiler.codegen import attached_calls, host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image, load, store
@@ -109,7 +109,6 @@ def generate(name: str) -> str:
     functions = [
         *[_pack(way, by_elements) for way in (Way.ALONG, Way.ACROSS) for by_elements in (True, False)],
         _multiply_block(),
-        attached.caller(dtypes.float32.size),
         _step(name),
     ]
     contents = ", ".join(f"i8 {number}" for number in _CONFIGURATION)
@@ -295,9 +294,9 @@ class _SquaresStep(ProductStepWriter):
         left = self.multiply(self.remainder(unit, across), width)
         rows = self.rest(self.number(ROWS), top, height)
         columns = self.rest(self.number(COLUMNS), left, width)
-        in_scratch = self.compare("ne", self.of_section(attached.SCRATCH), 0)
-        reused = self.compare("eq", self.of_section(attached.SCRATCH), attached.REUSED)
-        self.c_row = self.either(in_scratch, self.of_section(attached.PITCH), self.number(COLUMNS))
+        in_scratch = self.compare("ne", self.of_section(attached_calls.SCRATCH), 0)
+        reused = self.compare("eq", self.of_section(attached_calls.SCRATCH), attached.REUSED)
+        self.c_row = self.either(in_scratch, self.of_section(attached_calls.PITCH), self.number(COLUMNS))
         c_step = self.either(reused, 0, self.c_row)
         in_memory = self.further(matrices["c"], self.add(self.multiply(top, self.c_row), left))
         made = self.made_at(in_memory, self.scratch)

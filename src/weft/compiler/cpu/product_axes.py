@@ -15,11 +15,10 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import prefetch
 from weft.compiler.cpu.product import FEEDER, RIGHT_WAY, Panels, Terms, TileWriter, step_function
-from weft.compiler.cpu.product_kernel import kernel_over_axes, kernels
+from weft.compiler.cpu.product_kernel import all_edges, kernel_over_axes, kernels
 from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import ROWS, SQUARE, Block, Sources, below, read
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS, Way, block_of, filled
@@ -70,9 +69,9 @@ def address(block: Block) -> int:
 
 def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step."""
-    multiply = kernels(block, range(1, block.vectors + 1), kernel_over_axes)
+    multiply = kernels(block, all_edges(block), kernel_over_axes)
     step = step_function(TilesOverAxes(block), name)
-    return module_of([*packing(block), *multiply, attached.caller(block.dtype.size), step])
+    return module_of([*packing(block), *multiply, step])
 
 
 def packing(block: Block) -> list[EmittedFunction]:

@@ -12,12 +12,11 @@ from functools import cache, partial
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product import ALL_TERMS, Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import TERMS_AHEAD, kernel_of_elements, kernels
+from weft.compiler.cpu.product_kernel import TERMS_AHEAD, edges_of, kernel_of_elements, kernels
 from weft.compiler.cpu.product_step import Block
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS
 from weft.compiler.cpu.product_windows import BATCH_AXES
@@ -50,8 +49,8 @@ def generate(block: Block, edge: int, whole: bool, name: str) -> str:
     kinds = (_OF_ONE,) if whole else (_OF_ONE, _OF_SEVERAL)
     for kind in kinds:
         make = partial(kernel_of_elements, of_one=kind is _OF_ONE)
-        functions += kernels(block, (edge,) if edge else (), make, kind)
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfElements(block, edge, kinds), name)]
+        functions += kernels(block, edges_of([edge] if edge else []), make, kind)
+    functions.append(step_function(_TilesOfElements(block, edge, kinds), name))
     return module_of(functions)
 
 
@@ -79,7 +78,7 @@ class _TilesOfElements(TilesOverAxes):
 
     def __init__(self, block: Block, edge: int, kinds: Sequence[str]) -> None:
         super().__init__(block, BATCH_AXES)
-        self.edges, self.kinds = (edge,) if edge else (), kinds
+        self.edges, self.kinds = edges_of([edge] if edge else []), kinds
         rows = GROUP * block.rows
         elements = -(-rows // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"{room_for(MOST_TERMS)}, align 64")

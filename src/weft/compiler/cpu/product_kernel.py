@@ -29,25 +29,44 @@ TERMS_AHEAD = 8
 TERMS_AT_ONCE = 4
 """How many terms are added between two branches, if both operands are in panels."""
 
+WHOLE = "block"
+"""The name of the kernel of whole blocks."""
+
 MakeKernel = Callable[[Block, str, bool], EmittedFunction]
 """Makes a kernel of a block, its name, and whether the block is at an edge."""
 
 
-def kernels(block: Block, edges: Iterable[int], made: MakeKernel, kind: str = "") -> list[EmittedFunction]:
-    """The kernel of whole blocks, and those of blocks at an edge that have so many vectors; ``made`` makes each, and
-    ``kind`` is where their names begin."""
-    narrow = [made(replace(block, vectors=vectors), f"{kind}edge_{vectors}", True) for vectors in edges]
-    return [made(block, f"{kind}block", False), *narrow]
+Edges = dict[int, str]
+"""The names of the kernels of blocks at an edge, by the number of their vectors."""
+
+
+def kernels(block: Block, edges: Edges, made: MakeKernel, kind: str = "") -> list[EmittedFunction]:
+    """The kernel of whole blocks, and those of blocks at an edge; ``made`` makes each, and ``kind`` is where their
+    names begin."""
+    narrow = [(replace(block, vectors=vectors), name) for vectors, name in edges.items() if name != WHOLE]
+    return [made(block, kind + WHOLE, False), *[made(part, kind + name, True) for part, name in narrow]]
+
+
+def edges_of(vectors: Iterable[int]) -> Edges:
+    """Kernels with masks, for blocks of so many vectors at an edge."""
+    return {number: f"edge_{number}" for number in vectors}
+
+
+def all_edges(block: Block) -> Edges:
+    """The kernels for any number of vectors at an edge, of those that `kernel` or `kernel_over_axes` makes: if only the
+    last vector is cut, it may overlap the one before, and the kernel of whole blocks is used."""
+    return edges_of(range(1, block.vectors + 1)) | ({block.vectors: WHOLE} if block.vectors > 1 else {})
 
 
 def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> EmittedFunction:
     """Multiply ``%inner`` terms of rows and columns. The sums are stored, or added to the result if ``%again``. If the
     ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored.
 
-    The columns of a term are neighbours in ``%b``. At an ``edge``, only ``%columns`` exist, which end in the last
-    vector. Unless it is null, rows at ``%later``, which are ``%later_row`` bytes apart, are prefetched.
+    The columns of a term are neighbours in ``%b``. Only ``%columns`` exist, which end in the last vector. At an
+    ``edge`` this has masks, else it overlaps the one before (see `all_edges`). Unless it is null, rows at ``%later``,
+    which are ``%later_row`` bytes apart, are prefetched.
     """
-    written = _PanelKernel(block, edge, result)
+    written = _PanelKernel(block, edge, result, overlaps=not edge and block.vectors > 1)
     return written.e, written.function(name)
 
 
@@ -63,7 +82,7 @@ def kernel_in_panels(block: Block, name: str, result: Dtype) -> EmittedFunction:
 def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
     """The kernel for a left operand whose rows and terms go over several axes in memory: ``%a_rows`` and ``%a_terms``
     have the distances at which each begins. Columns are in whole vectors."""
-    written = _PanelKernelOverAxes(block, edge)
+    written = _PanelKernelOverAxes(block, edge, overlaps=not edge and block.vectors > 1)
     return written.e, written.function(name)
 
 
@@ -110,12 +129,16 @@ class _PanelKernel(Integers):
     rounds_bfloat16 = False
     """Whether sums are rounded by an instruction that takes subnormal numbers as zero."""
 
-    def __init__(self, block: Block, edge: bool, result: Dtype | None = None) -> None:
+    def __init__(self, block: Block, edge: bool, result: Dtype | None = None, overlaps: bool = False) -> None:
         super().__init__(Emitter(self.rounds_bfloat16))
         self.block, self.edge, self.result = block, edge, result or block.dtype
         self.L = Lanes(self.e, block.lanes)
         self.type = self.L.type_of(block.dtype)
         self.sums = {(row, v): self.e.slot(self.type) for row in range(block.rows) for v in range(block.vectors)}
+        self.columns = [str(v * block.lanes) for v in range(block.vectors)]
+        """The first column of each vector."""
+        if overlaps:
+            self.columns[-1] = self.subtract("%columns", block.lanes)
         self.masks: list[str | None] = [None] * block.vectors
         if edge:
             self.masks[-1] = below(self.L, str((block.vectors - 1) * block.lanes), "%columns")
@@ -195,7 +218,7 @@ class _PanelKernel(Integers):
         not hold all of them."""
         e, L, dtype = self.e, self.L, self.block.dtype
         start = self._columns_of(term)
-        locations = [Location(start, str(v * L.width), False) for v in range(self.block.vectors)]
+        locations = [Location(start, column, False) for column in self.columns]
         masks = self.masks if self.masks_columns else [None] * len(locations)
         right = [load(L, dtype, location, mask) for location, mask in zip(locations, masks, strict=True)]
         for number, row in enumerate(rows):
@@ -215,7 +238,8 @@ class _PanelKernel(Integers):
         """Store a row of sums; finished sums are rounded here."""
         e, L, dtype = self.e, self.L, self.block.dtype
         locations = [
-            (Location(target, str(v * L.width), False), self.sums[row, v], mask) for v, mask in enumerate(self.masks)
+            (Location(target, column, False), self.sums[row, v], mask)
+            for v, (column, mask) in enumerate(zip(self.columns, self.masks, strict=True))
         ]
         if self.result is dtype:
             with e.when("%again"):

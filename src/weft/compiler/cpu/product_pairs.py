@@ -20,11 +20,10 @@ from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.product import FEEDER, Panels, Side, Terms, TileWriter, step_function
-from weft.compiler.cpu.product_kernel import kernel_of_pairs, kernels
+from weft.compiler.cpu.product_kernel import edges_of, kernel_of_pairs, kernels
 from weft.compiler.cpu.product_packing import PARAMETERS, each_part
 from weft.compiler.cpu.product_step import SQUARE, Block, PairsBlock, Sources, below
 from weft.compiler.cpu.product_tiles import MOST_TERMS
@@ -99,8 +98,8 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     functions += [_pack_lines(block), _pack_across(block, block.columns)]
     for kind, fused in _KINDS.items():
         make = partial(kernel_of_pairs, fused=fused, result=result)
-        functions += kernels(block, range(1, block.vectors + 1), make, kind)
-    functions += [attached.caller(result.size), step_function(_TilesOfPairs(block, sources), name)]
+        functions += kernels(block, edges_of(range(1, block.vectors + 1)), make, kind)
+    functions.append(step_function(_TilesOfPairs(block, sources), name))
     return module_of(functions)
 
 
@@ -267,6 +266,7 @@ class _TilesOfPairs(TileWriter):
 
     def __init__(self, block: Block, sources: Sources) -> None:
         super().__init__(block, sources, BATCH_AXES)
+        self.edges = edges_of(range(1, block.vectors + 1))
         self.right_exponents = self.e.slot(f"[{MOST_TERMS // DEPTH} x i64]")
         self.exponents = {"a": self.e.slot("i64"), "b": self.right_exponents}
 

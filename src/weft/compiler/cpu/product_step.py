@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from weft import dtypes
+from weft.compiler.codegen import attached_calls
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import Integers
 from weft.dtypes import Dtype
 
@@ -109,6 +109,7 @@ class ProductStepWriter(Integers):
         super().__init__(Emitter())
         self.element = MEMORY_TYPES[dtype]
         result = MEMORY_TYPES[sources.result(dtype)]
+        self.result_size = sources.result(dtype).size
         self.elements = {"a": MEMORY_TYPES[sources.left], "b": MEMORY_TYPES[sources.right], "c": result}
         self.batch_axes = batch_axes
 
@@ -150,14 +151,13 @@ class ProductStepWriter(Integers):
 
     def made_at(self, in_memory: str, scratch: str) -> str:
         """Where a rectangle of the result is made, as the section says: in memory or in scratch memory."""
-        used = self.compare("ne", self.of_section(attached.SCRATCH), 0)
+        used = self.compare("ne", self.of_section(attached_calls.SCRATCH), 0)
         return self.e.assign(f"select i1 {used}, ptr {scratch}, ptr {in_memory}")
 
     def call_attached(self, rectangle: Sequence[str], made: str) -> None:
         """Call the attached kernel, if there is one, for a rectangle: matrix, row, rows, column, columns."""
-        with self.e.when(self.compare("ne", self.of_section(attached.CODE), 0)):
-            integers = ", ".join([f"i64 {number}" for number in rectangle])
-            self.e.emit(f"call void @call_attached(ptr {self.section()}, ptr %table, {integers}, ptr {made})")
+        with self.e.when(self.compare("ne", self.of_section(attached_calls.CODE), 0)):
+            attached_calls.call(self.e, self.section(), rectangle, made, self.result_size)
 
     def operands(self, batch: str) -> dict[str, str]:
         """Pointers to the three matrices of one product of the batch."""

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from functools import cache, partial
 
 from weft.compiler.codegen import loading
-from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import module_of
 from weft.compiler.cpu.product import Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import ROWS_AHEAD, kernel_of_windows, kernels
+from weft.compiler.cpu.product_kernel import ROWS_AHEAD, edges_of, kernel_of_windows, kernels
 from weft.compiler.cpu.product_step import COLUMNS, ROWS, Block
 from weft.compiler.cpu.product_tiles import GROUP
 from weft.compiler.cpu.windows_in_memory import (
@@ -46,8 +45,8 @@ def generate(block: Block, edge: int, name: str) -> str:
     """The LLVM IR of the step."""
     windows = windows_of(block)
     functions = [*packing(block), write_windows(block, windows), write_addresses(block, windows, windows)]
-    functions += kernels(block, (edge,) if edge else (), partial(kernel_of_windows, between=windows))
-    functions += [attached.caller(block.dtype.size), step_function(_TilesOfWindows(block, edge), name)]
+    functions += kernels(block, edges_of([edge] if edge else []), partial(kernel_of_windows, between=windows))
+    functions.append(step_function(_TilesOfWindows(block, edge), name))
     return module_of(functions)
 
 
@@ -62,7 +61,7 @@ class _TilesOfWindows(TilesOverAxes):
 
     def __init__(self, block: Block, edge: int) -> None:
         super().__init__(block, BATCH_AXES)
-        self.edges = (edge,) if edge else ()
+        self.edges = edges_of([edge] if edge else [])
         self.count = windows_of(block)
         elements = -(-DEPTH // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"{room_for(self.count)}, align 64")

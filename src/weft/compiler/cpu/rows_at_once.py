@@ -105,7 +105,6 @@ def generate(at_once: RowsAtOnce, sources: Sources, name: str) -> str:
         _add_terms(at_once, sources, at_once.terms),
         _add_terms(at_once, sources, 1),
         _store_sums(at_once, result),
-        attached.caller(result.size),
         _RowsAtOnceStep(at_once, sources).function(name),
     ]
     return module_of(functions)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.codegen import loading
+from weft.compiler.codegen.attached_calls import MOST_NUMBERS
 from weft.compiler.codegen.loading import CachedCode
 from weft.compiler.cpu import chains, kernels, step_loop
-from weft.compiler.cpu.attached import MOST_NUMBERS
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
 from weft.compiler.kernel import Kernel, Launch, number_layout
 from weft.compiler.target import ChainEntry, FusionLimits, Schedule, Target

@@ -13,7 +13,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
-from weft.compiler.cpu.product_kernel import kernel, kernels
+from weft.compiler.cpu.product_kernel import WHOLE, all_edges, kernel, kernels
 from weft.compiler.cpu.product_packing import pack_across
 from weft.compiler.cpu.product_step import SQUARE, Block
 from weft.compiler.cpu.product_tiles import GROUP, TILE_BYTES, block_of
@@ -52,7 +52,7 @@ def generate(coding: VectorCoding, transpose: bool, name: str) -> str:
     """The LLVM IR of the step."""
     block = block_of(coding.dtype)
     unpack = [*keeping(coding, 1), _unpack_across(coding, block)] if transpose else [_unpack_along(coding, block)]
-    multiply = kernels(block, range(1, block.vectors + 1), kernel)
+    multiply = kernels(block, all_edges(block), kernel)
     step = _QuantizedBlocksStep(coding, block).function(name)
     return module_of([*unpack, pack_across(block, coding.dtype, block.rows), *multiply, step])
 
@@ -167,8 +167,8 @@ class _QuantizedBlocksStep(QuantizedStepWriter):
         edge = self.remainder(unit.columns, block.columns)
         whole = self.subtract(unit.columns, edge)
         with self.e.loop("0", whole, block.columns) as column:
-            call("block", column, str(block.columns))
+            call(WHOLE, column, str(block.columns))
         vectors = self.divide(self.add(edge, block.lanes - 1), block.lanes)
-        for number in range(1, block.vectors + 1):
+        for number, name in all_edges(block).items():
             with self.e.when(self.compare("eq", vectors, number)):
-                call(f"edge_{number}", whole, edge)
+                call(name, whole, edge)
