@@ -64,7 +64,7 @@ STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
 converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
 
-CONVERTED = 1 << 16
+CONVERTED = 1 << 17
 """A left operand of at most this many elements is converted once for all strips, others a block of terms at a time for
 each strip."""
 

@@ -36,7 +36,7 @@ def of_few(product: Product) -> Tiled | None:
         return _of_few_rows(product, False)
     found = _of_few_rows(product.transposed(), True)
     if found is None:
-        return None
+        return _of_few_rows(product, False) if _may_keep(product) else None
     address, numbers, (wide, high) = found
     return address, numbers, (high, wide)
 
