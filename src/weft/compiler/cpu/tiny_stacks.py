@@ -71,7 +71,7 @@ def _is_narrow(tiny: Tiny) -> bool:
         return False
     if tiny.source is dtypes.bfloat16:
         # Pairs of terms that are no neighbours are read in two parts by processors that shuffle parts of vectors.
-        return columns % 2 == 0 and (tiny.strides[0] != 1 or 2 * columns < lanes)
+        return columns < rows or (columns % 2 == 0 and (tiny.strides[0] != 1 or 2 * columns < lanes))
     return columns < rows or (2 * columns <= lanes and (columns % 2 == 0 or columns <= MOST_ODD))
 
 
