@@ -8,12 +8,12 @@ from itertools import product
 
 from weft import dtypes
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
-from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, opaque, prefetch, read_columns
-from weft.compiler.cpu.product_squares import square, terms_of_square
+from weft.compiler.cpu.memory import CACHE_LINE, WRITE_SOON, keep_order, opaque, prefetch
+from weft.compiler.cpu.product_squares import first_half, square, terms_of_square
 from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
@@ -28,6 +28,9 @@ columns are in one set of the first cache, which does not hold so many. A matrix
 VECTORS_OF_TURN = 8
 """How many vectors of a square are added before those of another one: with more, the processor sees too few additions
 that do not wait for each other, with fewer, lines of the first cache are read too often."""
+
+FEW_ROWS_OF_PAIRS = 2
+"""For at most so many rows, additions of pairs of terms wait for each other longer than for shuffles."""
 
 ADDRESSED_TOGETHER = 4
 """How many columns are addressed by one pointer and multiples of the distance between columns."""
@@ -263,14 +266,15 @@ class FewRowsKernel:
 
     def _reads_halves(self) -> bool:
         """Whether squares are read in halves, as they have more vectors than are added at a time. In half precision it
-        takes longer to make numbers of the terms of a square than to add these."""
-        in_cache = self.source is self.strip.dtype and not self.strip.far
-        return in_cache and self.L.width > VECTORS_OF_TURN
+        takes longer to make numbers of the terms of a square than to add these, unless they are pairs for few rows."""
+        strip = self.strip
+        pairs = self.source in HALVES and strip.in_pairs and strip.rows <= FEW_ROWS_OF_PAIRS
+        return (self.source is strip.dtype or pairs) and not strip.far and self.L.width > VECTORS_OF_TURN
 
     def _read_turn(self, lines: Sequence[str]) -> list[Value]:
         """A transposed square of the matrix, or the first half of one: for each term a vector of columns."""
         if self._reads_halves():
-            return [Value(self.L, name, self.source) for name in read_columns(self.L, self.source, lines)]
+            return first_half(self.L, self.source, self.strip.dtype, lines)
         return self._read_square(lines, "0", None)
 
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:

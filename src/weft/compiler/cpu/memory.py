@@ -73,9 +73,10 @@ def read_square(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0)
     return transposed(L, dtype, vectors, half)
 
 
-def read_columns(L: Lanes, dtype: Dtype, pointers: Sequence[str]) -> list[str]:
+def read_columns(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0) -> list[str]:
     """The first half of a square, of at least four lanes: see `read_square`."""
-    return transposed(L, dtype, _of_halves(L, dtype, pointers, 0, dtype_alignment(dtype)), L.width // 2)
+    align = align or dtype_alignment(dtype)
+    return transposed(L, dtype, _of_halves(L, dtype, pointers, 0, align), L.width // 2)
 
 
 def _of_halves(L: Lanes, dtype: Dtype, pointers: Sequence[str], start: int, align: int) -> list[str]:
@@ -104,12 +105,12 @@ def transposed(L: Lanes, dtype: Dtype, vectors: Sequence[str], widest: int = 0) 
                 result[first] = _exchanged(L, type_, pair, distance, upper=False)
                 result[first + distance] = _exchanged(L, type_, pair, distance, upper=True)
         if distance == FENCED_DISTANCE and dtype.size <= 4:
-            result = [_fenced(L, dtype, type_, vector) for vector in result]
+            result = [fenced(L, dtype, type_, vector) for vector in result]
         distance *= 2
     return result
 
 
-def _fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
+def fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
     """The same vector; LLVM cannot see how it was made."""
     floats = L.width * dtype.size // 4
     as_floats = L.emitter.assign(f"bitcast {type_} {vector} to <{floats} x float>")

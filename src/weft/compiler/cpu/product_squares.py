@@ -8,7 +8,7 @@ from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, dtype_alignment, image
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import read_square, transposed
+from weft.compiler.cpu.memory import fenced, read_columns, read_square, transposed
 from weft.compiler.cpu.product_step import further, read
 from weft.dtypes import Dtype
 
@@ -44,6 +44,14 @@ def square(
     return [Value(L, name, dtype) for name in transposed(L, dtype, rows)]
 
 
+def first_half(L: Lanes, source: Dtype, dtype: Dtype, lines: Sequence[str]) -> list[Value]:
+    """The terms of the first half of a square of elements that begin at ``lines``, in pairs if they are converted."""
+    if source is dtype:
+        return [Value(L, name, dtype) for name in read_columns(L, dtype, lines)]
+    pairs = read_columns(L, dtypes.uint32, lines, dtype_alignment(source))
+    return [x for name in pairs for x in _both(Value(L, name, dtypes.uint32), source, dtype)]
+
+
 def _pairs(L: Lanes, source: Dtype, line: str, term: str, mask: str | None) -> str:
     """Terms of an element, two of them in each lane."""
     terms = image(Lanes(L.emitter, 2 * L.width), source, Location(line, term, False), mask)
@@ -57,6 +65,20 @@ def _both(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
         bits = pairs << 16, pairs & 0xFFFF0000
         halves = [L.bitcast(x, dtypes.float32) for x in bits]
     else:
-        parts = L.convert(pairs, dtypes.uint16), L.convert(pairs >> 16, dtypes.uint16)
-        halves = [L.half_from_bits(x, source) for x in parts]
+        halves = [L.half_from_bits(x, source) for x in _apart(pairs)]
     return [L.convert(Value(L, x.name, dtypes.float32), dtype) for x in halves]
+
+
+def _apart(pairs: Value) -> list[Value]:
+    """The first numbers of pairs and the second ones, by a single shuffle: LLVM would make two of it."""
+    L, e, width = pairs.lanes, pairs.lanes.emitter, pairs.lanes.width
+    both = f"<{2 * width} x i16>"
+
+    def shuffled(name: str, order: Sequence[int]) -> str:
+        numbers = ", ".join([f"i32 {lane}" for lane in order])
+        return e.assign(f"shufflevector {both} {name}, {both} poison, <{len(order)} x i32> <{numbers}>")
+
+    name = e.assign(f"bitcast {L.type_of(dtypes.uint32)} {pairs.name} to {both}")
+    name = shuffled(name, [*range(0, 2 * width, 2), *range(1, 2 * width, 2)])
+    name = fenced(L, dtypes.uint32, both, name)
+    return [Value(L, shuffled(name, range(first, first + width)), dtypes.uint16) for first in (0, width)]
