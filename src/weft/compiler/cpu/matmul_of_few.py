@@ -23,6 +23,8 @@ READING = 16
 
 CACHED = 1 << 20
 """A matrix of at most this many bytes is in the second cache."""
+ROWS_OF_SINGLES, SINGLES = 64, 8
+"""With more rows than the first number, one of so many vectors (the second number) may be left over by strips."""
 MOST_UNEVEN = 1.15
 """The most time of the slowest thread, as a part of that of all if they have equal shares."""
 _IN_CACHES = 32 << 20
@@ -94,7 +96,7 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
-    if not few and not _have_equal_shares(product.extents, product.matrices, strip.columns, thread_count()):
+    if not few and not _fills_strips(product, strip):
         return None
     if has_pairs(strip, sources.right) and not strip.keeps:
         return few_rows.of_pairs(strip, columns)
@@ -108,6 +110,15 @@ def _may_keep(product: Product) -> bool:
     """Whether columns of a matrix in a cache may be converted for some rows, and kept for more of them."""
     halves = product.sources.right in HALVES and product.extents[0] <= few_rows.MOST_ROWS_OF_HALVES
     return halves and not product.whole and _is_cached(product)
+
+
+def _fills_strips(product: Product, strip: Strip) -> bool:
+    """Whether strips are shared well, and few of the vectors of many rows are left over, and done one by one."""
+    rows, columns, _ = product.extents
+    vectors = -(-columns // strip.lanes)
+    if rows > ROWS_OF_SINGLES and SINGLES * (vectors % strip.vectors) > vectors:
+        return False
+    return _have_equal_shares(product.extents, product.matrices, strip.columns, thread_count())
 
 
 @as_a_whole
