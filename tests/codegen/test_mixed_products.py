@@ -113,6 +113,23 @@ def test_few_rows_or_columns_that_are_neighbours_in_each_term(dtype: mx.Dtype, c
         assert_same_bits(a.astype(mx.float32) @ b.astype(mx.float32), wide[0] @ wide[1])
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_columns_that_are_converted_for_several_blocks_of_rows(dtype: mx.Dtype, cases: Cases) -> None:
+    """Columns fill strips, or a vector is left over or cut; the left operand is stored by rows or by columns."""
+    extents = list(product([9, 17, 33, 64, 101, 128], [1, 40, 256, 257, 700], [8, 16, 33, 64, 80, 100, 120, 300]))
+    for (rows, inner, columns), matrices, turned in cases.some(20, list(product(extents, [1, 3], [False, True]))):
+        a, b = numbers(matrices, rows, inner, dtype=dtype), numbers(matrices, inner, columns, dtype=dtype)
+        if turned:
+            a = mx.swapaxes(mx.contiguous(mx.swapaxes(a, 1, 2)), 1, 2)
+        wide = [x.astype(mx.float32) for x in (a, b)]
+        mx.eval(wide)
+        sums = wide[0] @ wide[1]
+        mx.eval(sums)
+        assert_same_bits(a @ b, sums.astype(dtype))
+        assert_same_bits(wide[0] @ b.astype(mx.float32), sums)
+        assert_same_bits(mx.compile(lambda a, b: mx.maximum(a @ b, 1))(a, b), mx.maximum(sums.astype(dtype), 1))
+
+
 def test_pairs_of_columns(cases: Cases) -> None:
     """Few rows times a matrix of bfloat16, whose columns are read and stored in pairs, apart from a last vector."""
     extreme = mx.array([math.inf, -math.inf, math.nan, 1e-40, -1e-39, 3e38, -3e38, 0.0])

@@ -20,9 +20,13 @@ from weft.runtime.precision import REPRODUCIBLE
 
 DTYPES = [mx.float32, mx.float64, mx.int32, mx.int64, mx.uint32, mx.float16, mx.bfloat16]
 NUMBERS = range(1, tiny_stacks.MOST_EXTENT + 1)
-EXTENTS = [(r, c, k) for r, c, k in product(NUMBERS, NUMBERS, NUMBERS) if tiny_stacks.takes((r, c, k))]
+EXTENTS = [(r, c, k) for r, c, k in product(NUMBERS, NUMBERS, NUMBERS) if r * c * k <= tiny_stacks.MOST_WORK]
+"""Rows, columns and terms."""
+NARROW = [(6, 6, 6), (8, 8, 8), (1, 8, 8), (4, 8, 8), (2, 10, 8), (10, 4, 2), (32, 2, 2), (20, 1, 6), (12, 6, 4)]
+NARROW += [(12, 12, 3), (16, 4, 16), (7, 4, 12), (10, 10, 10), (16, 3, 9), (1, 12, 16), (12, 2, 24)]
+"""Larger matrices with few columns."""
 
-pytestmark = pytest.mark.skipif(not EXTENTS, reason="this processor computes them row by row")
+pytestmark = pytest.mark.skipif(not tiny_stacks.may_take((1, 1, 1)), reason="this processor computes them row by row")
 
 
 def numbers(*shape: int, dtype: mx.Dtype) -> mx.array:
@@ -50,7 +54,11 @@ def assert_same(found: mx.array, wanted: mx.array) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases: Cases) -> None:
-    ways = list(product(EXTENTS, [(False, False), (True, False), (False, True), (True, True)], [2, 37, 230]))
+    ways = list(
+        product(
+            [*EXTENTS, *NARROW, *NARROW], [(False, False), (True, False), (False, True), (True, True)], [2, 37, 230]
+        )
+    )
     for (rows, columns, inner), turned, count in cases.some(5, ways):
         shapes = (rows, inner), (inner, columns)
         stored = [numbers(count, *(s[::-1] if t else s), dtype=dtype) for s, t in zip(shapes, turned, strict=True)]
@@ -63,7 +71,7 @@ def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
 def test_sums_that_stay_in_float32(dtype: mx.Dtype, cases: Cases) -> None:
     """Their operands are converted, but not the result. Operands may have different dtypes."""
-    for (rows, columns, inner), other in cases.some(4, list(product(EXTENTS, [mx.float16, mx.bfloat16]))):
+    for (rows, columns, inner), other in cases.some(4, list(product([*EXTENTS, *NARROW], [mx.float16, mx.bfloat16]))):
         a, b = numbers(203, rows, inner, dtype=dtype), numbers(203, inner, columns, dtype=other)
         wide = [x.astype(mx.float32) for x in (a, b)]
         mx.eval(wide)
@@ -85,7 +93,7 @@ class Guarded:
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
 def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases: Cases) -> None:
-    for (rows, columns, inner), count in cases.some(5, list(product(EXTENTS, [2, 31, 64, 700]))):
+    for (rows, columns, inner), count in cases.some(5, list(product([*EXTENTS, *NARROW], [2, 31, 64, 700]))):
         shapes = [(count, rows, inner), (count, inner, columns), (count, rows, columns)]
         a, b, c = [Operand(x, dtype, (x[1] * x[2], x[2], 1), slot, 0) for slot, x in enumerate(shapes)]
         made = matmul.steps(RoutineCall({"precision": REPRODUCIBLE}, (a, b), (c,), (0, 0)))
@@ -100,9 +108,10 @@ def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases:
 @pytest.mark.parametrize("level", ["+avx2", "+avx512f"])
 def test_groups_fit_the_memory_for_converted_elements(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "current", lambda: host.Host("", "", level, "", ""))
-    for rows, columns, inner in EXTENTS:
+    for rows, columns, inner in [*EXTENTS, *NARROW]:
         tiny = Tiny(dtypes.float32, dtypes.float32, (rows, columns, inner), (inner, 1, columns, 1))
         sizes = tiny.sizes
-        assert tiny.group * max(sizes.values()) <= converted_stacks.GROUP_ELEMENTS
+        fits = tiny.group * max(sizes.values()) <= converted_stacks.GROUP_ELEMENTS
+        assert fits or (rows, columns, inner) in NARROW
         ends = tiny_stacks.ends_of(tiny)
         assert all(ends[x] - tiny.group * sizes[x] <= converted_stacks.ELEMENTS_BEHIND for x in "ab")

@@ -45,6 +45,8 @@ LITTLE_WORK = 1 << 15
 MOST_ROWS_OF_LITTLE = 32
 """The same limit for products of at most `LITTLE_WORK` multiplications: with tiles, most of their time would be that of
 choosing and packing these."""
+MOST_ROWS_OF_HALVES = 128
+"""The same limit for a matrix of half precision, whose columns are converted for the first block of rows."""
 MOST_ROWS_ACROSS = 8
 """The limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
 only once if it is packed. It holds outside of the cache too if the few rows are the columns of a product that is
@@ -62,6 +64,10 @@ STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
 converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
 
+CONVERTED = 1 << 17
+"""A left operand of at most this many elements is converted once for all strips, others a block of terms at a time for
+each strip."""
+
 SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
 next block. With larger ones, memory is read in too many places."""
@@ -69,6 +75,10 @@ next block. With larger ones, memory is read in too many places."""
 ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
 """How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
 where that differs: then registers hold the sums of whole rows."""
+
+BLOCKS_OF_KEPT = {24: ((8, 3), (6, 4), (5, 5), (12, 2), (8, 2)), 12: ((6, 2), (4, 3))}
+"""Blocks of rows and vectors for columns of half precision that are kept for several blocks of rows, by how many sums
+registers hold."""
 
 FEW_STRIPS = 4
 """Of at most so many strips, a single vector that is left over takes much of the time."""
@@ -95,8 +105,7 @@ def strip_of(
     if not across and rows > most:
         narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
         most = narrow.get(-(-columns * dtype.size // vector_bytes), most)
-    blocks = -(-rows // most)
-    height = -(-rows // blocks)
+    height = _height(rows, most)
     while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
         vector_bytes //= 2
     all_vectors = -(-columns * dtype.size // vector_bytes)
@@ -105,8 +114,29 @@ def strip_of(
         vectors = max(1, -(-all_vectors // strips))
     else:
         vectors = max(1, min(8, registers // height, all_vectors))
+    keeps = halves < maxsize and not across and height < rows
+    if keeps:
+        height, vectors = _block_of_kept(rows, all_vectors, BLOCKS_OF_KEPT[registers])
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
-    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, not across or far)
+    far = not across or far
+    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, far, keeps=keeps)
+
+
+def _height(rows: int, most: int) -> int:
+    """The height of blocks if rows are divided evenly into as few as possible."""
+    return int(-(-rows // -(-rows // most)))
+
+
+@as_a_whole
+def _block_of_kept(rows: int, vectors: int, blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Rows and vectors of a block that leaves few rows and vectors over."""
+
+    def time(block: tuple[int, int]) -> float:
+        height, wide = block
+        strips, single = divmod(vectors, wide)
+        return -(-rows // height) * (strips * (height * wide + 2) + single * (1.5 * height + 2))
+
+    return min([(_height(rows, height), min(wide, vectors)) for height, wide in blocks], key=time)
 
 
 def of_pairs(strip: Strip, columns: int) -> Strip:
@@ -194,7 +224,7 @@ def functions(
         of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
         found.append((of_rest.e, of_rest.read_rest()))
     if sources.left is not strip.dtype:
-        found.append(convert_rows(block_of(strip.dtype), sources.left, strip.blocks * DEPTH))
+        found.append(convert_rows(block_of(strip.dtype), sources.left))
     return [*found, (step.e, step.function(name, linkage))]
 
 
@@ -205,7 +235,18 @@ def _lacks_masks(strip: Strip, sources: Sources) -> bool:
 
 
 _Pointers = tuple[str, str, str]
-_Counts = tuple[str, str, str, str]
+
+
+class _Counts(NamedTuple):
+    """Rows, columns and terms that are multiplied; whether to add to the result, and whether columns are kept."""
+
+    rows: str
+    columns: str
+    terms: str
+    again: str
+    are_kept: str
+
+
 _Multiply = Callable[[_Pointers, _Counts, Sequence[str]], None]
 
 
@@ -228,31 +269,40 @@ class _FewRowsStep(ProductStepWriter):
     def __init__(self, strip: Strip, sources: Sources) -> None:
         super().__init__(strip.dtype, sources, BATCH_AXES)
         self.strip = strip
-        self.scratch = self.e.slot(f"[{MOST_ROWS_OF_LITTLE * strip.columns} x {strip.element}], align 64")
-        self.converted = (
-            ""
-            if sources.left is strip.dtype
-            else self.e.slot(f"[{MOST_ROWS_OF_LITTLE * DEPTH} x {strip.element}], align 64")
-        )
+        most = MOST_ROWS_OF_HALVES if strip.keeps else MOST_ROWS_OF_LITTLE
+        self.scratch = self.e.slot(f"[{most * strip.columns} x {strip.element}], align 64")
+        self.kept = self.e.slot(f"[{DEPTH * strip.columns} x {strip.element}], align 64") if strip.keeps else "null"
+        self.converted = ""
+        self.left_strides = self.number(A_ROW), self.number(A_INNER)
+        """The strides of the rows that the kernels read: from row to row and from term to term."""
+        if sources.left is not strip.dtype:
+            self._prepare_conversion()
         self.has_single = _lacks_masks(strip, sources)
         self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
 
-    @property
-    def left_strides(self) -> tuple[str, str]:
-        """The strides of the rows that the kernels read: from row to row and from term to term."""
-        if not self.converted or not self.strip.beside:
-            return self.number(A_ROW), self.number(A_INNER)
-        return self.either(self._is_one_row(), self.number(INNER), self.strip.blocks * DEPTH), "1"
-
-    def _is_one_row(self) -> str:
-        """Whether rows to convert have no gaps in memory and few terms, so that they are converted as a single row."""
-        short = self.compare("sle", self.number(INNER), DEPTH)
+    def _prepare_conversion(self) -> None:
+        """Decide how the left operand is converted. If there are several strips, it is as a whole, for the first one.
+        Otherwise, rows that have no gaps in memory and few terms are converted as a single row."""
+        rows, inner, lanes = self.number(ROWS), self.number(INNER), self.strip.lanes
+        self.converted = self.e.slot(f"[{CONVERTED} x {self.strip.element}], align 64")
+        self.converted_matrix = self.e.slot("i64")
+        self.e.store("i64", "-1", self.converted_matrix)
+        # Rows that are a multiple of 4 KB apart would be in one set of the first cache.
+        apart = self.add(self.rounded_up(inner, 2 * lanes), lanes) if self.strip.beside else inner
+        fits = self.compare("sle", self.multiply(rows, apart), CONVERTED)
+        self.is_whole = self._both(self.compare("ne", self.number(STRIPS), 1), fits)
+        short = self.compare("sle", inner, DEPTH)
         if not self.strip.beside:
-            return short
-        beside = self.compare("eq", self.number(A_INNER), 1)
-        near = self.e.assign(f"and i1 {beside}, {self.compare('eq', self.number(A_ROW), self.number(INNER))}")
-        return self.e.assign(f"and i1 {near}, {short}")
+            self.is_one_row = short
+            return
+        near = self._both(self.compare("eq", self.number(A_INNER), 1), self.compare("eq", self.number(A_ROW), inner))
+        self.is_one_row = self._both(self._both(near, short), self.negated(self.is_whole))
+        pitch = self.either(self.is_whole, apart, self.strip.blocks * DEPTH)
+        self.left_strides = self.either(self.is_one_row, inner, pitch), "1"
+
+    def _both(self, one: str, other: str) -> str:
+        return self.e.assign(f"and i1 {one}, {other}")
 
     def _matrices_together(self) -> str:
         """How many matrices of a stack a kernel multiplies in one call: several if one stride leads from each to the
@@ -266,8 +316,8 @@ class _FewRowsStep(ProductStepWriter):
             self.compare("eq", self.of_section(attached_calls.SCRATCH), 0),
         ]
         if self.converted:
-            conditions += [self._is_one_row(), self.compare("eq", self._apart("a"), self.multiply(rows, inner))]
-        all_hold = reduce(lambda one, other: self.e.assign(f"and i1 {one}, {other}"), conditions)
+            conditions += [self.is_one_row, self.compare("eq", self._apart("a"), self.multiply(rows, inner))]
+        all_hold = reduce(self._both, conditions)
         size = self.larger(self.multiply(inner, self.larger(rows, columns)), 1)
         return self.either(all_hold, self.larger(self.divide(str(STACK_ELEMENTS), size), 1), 1)
 
@@ -277,12 +327,19 @@ class _FewRowsStep(ProductStepWriter):
 
     def _convert(self, a: str, depth: str, count: str) -> None:
         """Convert ``depth`` terms of all rows of ``count`` left operands."""
-        one, rows = self._is_one_row() if self.strip.beside else "true", self.number(ROWS)
+        one, rows = self.is_one_row if self.strip.beside else "true", self.number(ROWS)
         whole = self.multiply(self.multiply(rows, depth), count)
         extents = self.either(one, 1, rows), self.either(one, whole, depth)
         strides = f"i64 {self.number(A_ROW)}, i64 {self.number(A_INNER) if self.strip.beside else 1}"
-        counts = ", ".join([f"i64 {extent}" for extent in extents])
+        counts = ", ".join([f"i64 {number}" for number in (*extents, self.left_strides[0])])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
+
+    def _convert_whole(self, a: str, matrix: str) -> None:
+        """Convert a left operand as a whole, unless the strip before has done it."""
+        changes = self.compare("ne", self.e.load("i64", self.converted_matrix), matrix)
+        with self.e.when(self._both(self.is_whole, changes)):
+            self._convert(a, self.number(INNER), "1")
+            self.e.store("i64", matrix, self.converted_matrix)
 
     def function(self, name: str, linkage: str) -> str:
         with self.e.loop("%begin", "%end", self.together) as unit:
@@ -295,6 +352,8 @@ class _FewRowsStep(ProductStepWriter):
         strips, inner = self.number(STRIPS), self.number(INNER)
         matrix, number = self.parts(unit, strips)
         matrices = self.operands(matrix)
+        if self.converted:
+            self._convert_whole(matrices["a"], matrix)
         left = self.multiply(number, strip.columns)
         columns = self.rest(self.number(COLUMNS), left, strip.columns)
         b = self.in_operand("b", matrices["b"], self.multiply(left, self.number(B_COLUMN)))
@@ -305,7 +364,7 @@ class _FewRowsStep(ProductStepWriter):
         # A kernel goes over the stack if it multiplies all rows at once, or if matrices are so small that it may do so
         # for each block of rows.
         one_block = self.compare("sle", self.number(ROWS), strip.rows)
-        small = self.compare("sle", self.multiply(self.number(ROWS), inner), SMALL_MATRIX)
+        small = self.compare("sle", self.multiply(self.number(ROWS), inner), 0 if strip.keeps else SMALL_MATRIX)
         at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
         stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
         part = _StackPart(matrices["a"], b, c, columns, count, at_once, stack)
@@ -326,8 +385,10 @@ class _FewRowsStep(ProductStepWriter):
         a_here = self.in_operand("a", part.a, self.multiply(term, self.number(A_INNER)))
         numbers = self.rest(self.number(INNER), term, most), self.e.assign(f"icmp ne i64 {term}, 0")
         if self.converted:
-            self._convert(a_here, numbers[0], part.matrices)
-            a_here = self.converted
+            with self.e.when(self.negated(self.is_whole)):
+                self._convert(a_here, numbers[0], part.matrices)
+            distance = self.either(self.is_whole, self.multiply(term, self.left_strides[1]), 0)
+            a_here = self.further(self.converted, distance)
         elements = self.elements | {"a": self.element}
         with self.e.loop("0", part.matrices, part.at_once) as other:
             a, b, c = [
@@ -342,17 +403,16 @@ class _FewRowsStep(ProductStepWriter):
         with self.e.loop("0", self.number(ROWS), self.strip.rows) as row:
             left = self.further(a, self.multiply(row, self.left_strides[0]))
             target = self.in_result(c, self.multiply(row, self.number(C_ROW)))
-            counts = self.rest(self.number(ROWS), row, self.strip.rows), part.columns, *numbers
-            multiply((left, b, target), counts, part.stack)
+            rows, are_kept = self.rest(self.number(ROWS), row, self.strip.rows), self.compare("ne", row, 0)
+            multiply((left, b, target), _Counts(rows, part.columns, *numbers, are_kept), part.stack)
 
     def _multiply_blocks(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         self._call("blocks", pointers, counts, stack)
 
     def _multiply(self, pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
         """Multiply rows with a strip, with part of one that ends in its last vector, or with fewer vectors one by one.
-        ``counts`` are rows, columns and terms, and whether to add to the result. ``stack`` says how often this is done,
-        and how far operands and results are apart."""
-        e, strip, (a, b, c), (rows, columns, depth, again) = self.e, self.strip, pointers, counts
+        ``stack`` says how often this is done, and how far operands and results are apart."""
+        e, strip, (a, b, c), columns = self.e, self.strip, pointers, counts.columns
         most = e.assign(f"icmp sgt i64 {columns}, {strip.columns - strip.lanes}")
         whole = most if self.is_cut else e.assign(f"icmp eq i64 {columns}, {strip.columns}")
         with e.when(whole):
@@ -365,10 +425,10 @@ class _FewRowsStep(ProductStepWriter):
         with e.when(self.negated(most)), e.loop("0", columns, strip.lanes) as column:
             there = self.in_operand("b", b, self.multiply(column, self.number(B_COLUMN)))
             target = self.in_result(c, self.multiply(column, self.number(C_COLUMN)))
-            present = rows, self.rest(columns, column, strip.lanes), depth, again
+            present = counts._replace(columns=self.rest(columns, column, strip.lanes))
             ends = "true"
             if self.has_single:
-                ends = e.assign(f"icmp ne i64 {present[1]}, {strip.lanes}")
+                ends = e.assign(f"icmp ne i64 {present.columns}, {strip.lanes}")
                 with e.when(self.negated(ends)):
                     self._call("single", (a, there, target), present, stack)
             with e.when(ends):
@@ -378,9 +438,9 @@ class _FewRowsStep(ProductStepWriter):
         positions = (B_COLUMN if self.strip.across else B_INNER, C_ROW, C_COLUMN)
         strides = [*self.left_strides, *[self.number(position) for position in positions]]
         operands = ", ".join([f"ptr {pointer}" for pointer in pointers])
-        rows, columns, depth, again = counts
         distances = ", ".join([f"i64 {number}" for number in (*strides, *stack)])
-        arguments = f"{operands}, i64 {depth}, i64 {rows}, i64 {columns}, i1 {again}, {distances}"
+        arguments = f"{operands}, i64 {counts.terms}, i64 {counts.rows}, i64 {counts.columns}, i1 {counts.again}, "
+        arguments += f"{distances}, ptr {self.kept}, i1 {counts.are_kept}"
         self.e.emit(f"call void @{kernel}({arguments})")
 
 

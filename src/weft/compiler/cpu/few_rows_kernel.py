@@ -40,7 +40,8 @@ MOST_STORES = 8
 
 _KERNEL = (
     "ptr %first_a, ptr %first_b, ptr %first_c, i64 %inner, i64 %rows, i64 %columns, i1 %again, i64 %a_row, "
-    "i64 %a_inner, i64 %b_step, i64 %c_row, i64 %c_column, i64 %count, i64 %next_a, i64 %next_b, i64 %next_c"
+    "i64 %a_inner, i64 %b_step, i64 %c_row, i64 %c_column, i64 %count, i64 %next_a, i64 %next_b, i64 %next_c, "
+    "ptr %kept, i1 %are_kept"
 )
 
 
@@ -55,7 +56,8 @@ class Strip(Block):
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
     ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
-    summed side by side; then the strip is one vector.
+    summed side by side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
+    kept for the others.
     """
 
     across: bool
@@ -64,6 +66,7 @@ class Strip(Block):
     in_pairs: bool = True
     far: bool = True
     blocks: int = 1
+    keeps: bool = False
 
 
 def _shifts_pairs() -> bool:
@@ -90,8 +93,9 @@ class FewRowsKernel:
     does so ``%count`` times, for operands and results that are ``%next_a``, ``%next_b`` and ``%next_c`` elements apart.
 
     A strip is as wide as some ``vectors``. Only ``%columns`` exist, which end in the last vector. At the ``edge`` of
-    the matrix this has masks, else it is whole or overlaps the vector before (see `is_cut`). For complex matrices,
-    rows, columns and terms count real numbers; a complex one has two ``parts``.
+    the matrix this has masks, else it is whole or overlaps the vector before (see `is_cut`). If it ``keeps`` columns,
+    those of a strip are written to ``%kept``, or read there if they ``%are_kept``. For complex matrices, rows, columns
+    and terms count real numbers; a complex one has two ``parts``.
     """
 
     parts = 1
@@ -132,6 +136,11 @@ class FewRowsKernel:
         starts = self._rows("%a", "%a_row")
         if self.strip.across:
             self._sum_across(starts)
+        elif self.strip.keeps and self.vectors == self.strip.vectors:
+            with self.e.when("%are_kept"):
+                self._sum_kept(starts)
+            with self.e.when(self.e.assign("xor i1 %are_kept, true")):
+                self._sum_along(starts, keeps=True)
         else:
             self._sum_along(starts)
         self._store()
@@ -184,7 +193,7 @@ class FewRowsKernel:
             masks[-1] = below(self.L, str((self.vectors - 1) * self.strip.lanes), "%columns")
         return masks
 
-    def _sum_along(self, starts: Sequence[str]) -> None:
+    def _sum_along(self, starts: Sequence[str], keeps: bool = False) -> None:
         masks = self._masks()
         with self.e.loop("0", "%inner", self.parts) as term:
             row = self._further("%b", self._times(term, "%b_step"))
@@ -194,7 +203,19 @@ class FewRowsKernel:
             right = self._read_pairs(row)
             for vector in range(self.paired, self.vectors):
                 right[0, vector] = self._read(self.L, row, self.columns[vector], masks[vector]).name
+            if keeps:
+                for (_, vector), name in right.items():
+                    self.e.store(self.type, name, self._kept(term, vector))
             self._add(starts, term, right)
+
+    def _sum_kept(self, starts: Sequence[str]) -> None:
+        with self.e.loop("0", "%inner") as term:
+            self._add(starts, term, {(0, v): self.e.load(self.type, self._kept(term, v)) for v in range(self.vectors)})
+
+    def _kept(self, term: str, vector: int) -> str:
+        """The place of a converted vector of columns."""
+        number = self.e.assign(f"add i64 {self._times(self.vectors, term)}, {vector}")
+        return self.e.assign(f"getelementptr {self.type}, ptr %kept, i64 {number}")
 
     def _read_pairs(self, row: str) -> _Vectors:
         """Columns of a term: for each two vectors, the first columns of pairs and the second ones."""

@@ -11,6 +11,10 @@ from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
 from weft.compiler.cpu.attached import Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
+from weft.compiler.cpu.pairs_of_bfloat16 import MOST_LANES
+from weft.compiler.cpu.product_tiles import SMALLEST_SHARE
+from weft.compiler.open_numbers import as_a_whole
+from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.runtime.executor import thread_count
 
@@ -23,6 +27,10 @@ SECOND_CACHE = 2 << 20
 """How much data of a thread is in its second cache. Where it is smaller, the next one is fast."""
 CACHED = 1 << 20
 """A matrix of at most this many bytes is in the second cache."""
+ROWS_OF_SINGLES, SINGLES = 64, 8
+"""With more rows than the first number, one of so many vectors (the second number) may be left over by strips."""
+MOST_UNEVEN = 1.15
+"""The most time of the slowest thread, as a part of that of all if they have equal shares."""
 _IN_CACHES = 32 << 20
 """Matrices of at most this many bytes are in some cache, from which a processor reads columns without prefetches."""
 
@@ -34,7 +42,7 @@ def of_few(product: Product) -> Tiled | None:
         return _of_few_rows(product, False)
     found = _of_few_rows(product.transposed(), True)
     if found is None:
-        return None
+        return _of_few_rows(product, False) if _may_keep(product) else None
     address, numbers, (wide, high) = found
     return address, numbers, (high, wide)
 
@@ -45,11 +53,8 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     strip = strip_of(product, transposed)
     if strip is None:
         return None
-    # Rows that are read at once share the numbers of the left operand; elements of half precision become float32 in
-    # fewer instructions in strips.
-    in_strips = rows > rows_at_once.FEWEST_ROWS or (sources.right in HALVES and not product.whole)
-    in_strips = in_strips and _is_cached(product)
-    if not strip.across and strip.columns < columns and in_strips:
+    in_strips = _is_cached(product) and _adds_up_in_registers(strip, rows, sources.right)
+    if in_strips and not (strip.across or strip.keeps) and strip.columns < columns:
         strip = few_rows.divided(strip, sources.right, columns, -(-_busy(product) // max(product.matrices, 1)))
     if strip.across or strip.columns >= columns or in_strips:
         strides, behind = stored(product, transposed, strip.columns)
@@ -82,6 +87,13 @@ def _busy(product: Product) -> int:
     return min(thread_count(), product.matrices * inner * columns * READING // _WORK_OF_READER)
 
 
+def _adds_up_in_registers(strip: Strip, rows: int, source: Dtype) -> bool:
+    """Whether a matrix in the second cache is multiplied faster in strips whose sums are in registers: with several
+    rows, or if elements are converted in long vectors, or in pairs."""
+    fast = has_pairs(strip, source) or strip.lanes == MOST_LANES
+    return (source in HALVES and fast) or rows > rows_at_once.FEWEST_ROWS
+
+
 def _is_cached(product: Product) -> bool:
     """Whether the right operand is in the second cache."""
     _, columns, inner = product.extents
@@ -95,9 +107,11 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     most = few_rows.MOST_ROWS_ACROSS if across and (_is_cached(product) or apart) else few_rows.MOST_ROWS
     if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
         most = few_rows.MOST_ROWS_OF_LITTLE
-    if product_pairs.takes(dtype, sources, product.extents) and not apart:
+    in_pairs = product_pairs.takes(dtype, sources, product.extents) and not apart
+    if in_pairs:
         most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
-    if rows > most:
+    few = rows <= most
+    if not few and (across or transposed or in_pairs or not _may_keep(product)):
         return None
     # Elements that are converted first are neighbours then: the rows of a term if they were, without gaps, else
     # the terms of a row.
@@ -107,12 +121,39 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
-    if has_pairs(strip, sources.right):
+    if not few and not _fills_strips(product, strip):
+        return None
+    if has_pairs(strip, sources.right) and not strip.keeps:
         return few_rows.of_pairs(strip, columns)
     if not across or not _is_cached(product):
         return strip
     blocks = few_rows.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
     return replace(strip, vectors=1, blocks=blocks) if blocks > 1 else strip
+
+
+def _may_keep(product: Product) -> bool:
+    """Whether columns of a matrix in a cache may be converted for some rows, and kept for more of them."""
+    halves = product.sources.right in HALVES and product.extents[0] <= few_rows.MOST_ROWS_OF_HALVES
+    return halves and not product.whole and _is_cached(product)
+
+
+def _fills_strips(product: Product, strip: Strip) -> bool:
+    """Whether strips are shared well, and few of the vectors of many rows are left over, and done one by one."""
+    rows, columns, _ = product.extents
+    vectors = -(-columns // strip.lanes)
+    if rows > ROWS_OF_SINGLES and SINGLES * (vectors % strip.vectors) > vectors:
+        return False
+    return _have_equal_shares(product.extents, product.matrices, strip.columns, thread_count())
+
+
+@as_a_whole
+def _have_equal_shares(extents: tuple[int, int, int], matrices: int, width: int, threads: int) -> bool:
+    """Whether threads have about equally much work if they share strips of a ``width``: tiles may be cut into rows,
+    too."""
+    rows, columns, inner = extents
+    busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
+    strips = matrices * columns / width
+    return busy == 1 or -(-strips // busy) * busy <= MOST_UNEVEN * strips
 
 
 def stored(product: Product, transposed: bool, width: int) -> tuple[list[int], tuple[int, ...]]:

@@ -21,19 +21,23 @@ def of_stack(product: Product) -> Tiled | None:
 def _of_tiny_stack(product: Product) -> Tiled | None:
     """A product of matrices so small that vectors have elements of several rows, if they follow each other in memory.
     In half precision they are converted in groups."""
-    if not tiny_stacks.takes(product.extents) or not _follow_each_other(product):
-        return None
     dtype, sources, places, (rows, columns, inner) = product[:4]
+    if not tiny_stacks.may_take(product.extents) or not _follow_each_other(product):
+        return None
     a_row, a_inner, b_inner, b_column = [int(stride) for stride in product.strides]
     extents, strides = (int(rows), int(columns), int(inner)), (a_row, a_inner, b_inner, b_column)
     if sources.left is sources.right and tiny_stacks.reads(sources.left, extents):
         tiny = Tiny(sources.left, sources.result(dtype), extents, strides)
+        if not tiny_stacks.takes(tiny):
+            return None
         return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(places), extents[:2]
     if sources.left not in HALVES or sources.right not in HALVES:
         return None
     tiny = Tiny(dtype, sources.result(dtype), extents, strides)
     sizes = rows * inner, inner * columns, rows * columns
     group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
+    if group == 0 or not tiny_stacks.takes(tiny):
+        return None
     of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group)
     numbers = converted_stacks.step_numbers(places, sizes, group, 1, of_matrices)
     return partial(converted_stacks.address_of_tiny, tiny, sources), numbers, extents[:2]

@@ -18,7 +18,6 @@ from weft.compiler.cpu.half_squares import read_square
 from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
-from weft.primitives.products import DEPTH
 
 PARAMETERS = "ptr %from, i64 %stride, ptr %to, i64 %inner, i64 %present"
 """The source, the distance of its lines, the target, how many terms and how many elements there are."""
@@ -135,8 +134,8 @@ def pack_across(block: Block, dtype: Dtype, width: int) -> EmittedFunction:
     return w.function(f"pack_across_{width}")
 
 
-def convert_rows(block: Block, source: Dtype, pitch: int = DEPTH) -> EmittedFunction:
-    """Convert terms of rows, in vectors as long as those of ``block``. Rows are ``pitch`` elements apart afterwards."""
+def convert_rows(block: Block, source: Dtype) -> EmittedFunction:
+    """Convert terms of rows, in vectors as long as those of ``block``. Then rows are ``%pitch`` elements apart."""
     w = Integers(Emitter())
     beside = w.compare("eq", "%a_inner", 1)
     for condition, width in ((beside, block.lanes), (w.negated(beside), 1)):
@@ -150,11 +149,11 @@ def convert_rows(block: Block, source: Dtype, pitch: int = DEPTH) -> EmittedFunc
 
         with w.e.when(condition), w.e.loop("0", "%rows") as row:
             line = w.moved("%a", w.multiply(row, "%a_row"), MEMORY_TYPES[source])
-            target = w.moved("%to", w.multiply(row, pitch), block.element)
+            target = w.moved("%to", w.multiply(row, "%pitch"), block.element)
             with w.e.loop("0", whole, width) as term:
                 convert(line, target, term, None)
             if width > 1:
                 with w.e.when(w.compare("ne", rest, 0)):
                     convert(line, target, whole, masks)
-    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner"
+    parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner, i64 %pitch"
     return w.e, w.e.function("convert_rows", parameters, "internal ")

@@ -9,7 +9,7 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, dtype_alignment, image
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.half_squares import read_square
-from weft.compiler.cpu.memory import transposed
+from weft.compiler.cpu.memory import fenced, transposed
 from weft.compiler.cpu.product_step import further, read
 from weft.dtypes import Dtype
 
@@ -58,6 +58,20 @@ def both(pairs: Value, source: Dtype, dtype: Dtype) -> list[Value]:
         bits = pairs << 16, pairs & 0xFFFF0000
         halves = [L.bitcast(x, dtypes.float32) for x in bits]
     else:
-        parts = L.convert(pairs, dtypes.uint16), L.convert(pairs >> 16, dtypes.uint16)
-        halves = [L.half_from_bits(x, source) for x in parts]
+        halves = [L.half_from_bits(x, source) for x in _apart(pairs)]
     return [L.convert(Value(L, x.name, dtypes.float32), dtype) for x in halves]
+
+
+def _apart(pairs: Value) -> list[Value]:
+    """The first numbers of pairs and the second ones, by a single shuffle: LLVM would make two of it."""
+    L, e, width = pairs.lanes, pairs.lanes.emitter, pairs.lanes.width
+    type_ = f"<{2 * width} x i16>"
+
+    def shuffled(name: str, order: Sequence[int]) -> str:
+        numbers = ", ".join([f"i32 {lane}" for lane in order])
+        return e.assign(f"shufflevector {type_} {name}, {type_} poison, <{len(order)} x i32> <{numbers}>")
+
+    name = e.assign(f"bitcast {L.type_of(dtypes.uint32)} {pairs.name} to {type_}")
+    name = shuffled(name, [*range(0, 2 * width, 2), *range(1, 2 * width, 2)])
+    name = fenced(L, dtypes.uint32, type_, name)
+    return [Value(L, shuffled(name, range(first, first + width)), dtypes.uint16) for first in (0, width)]

@@ -60,9 +60,14 @@ class Tiny(NamedTuple):
         return vector_bytes() // self.dtype.size
 
     @property
+    def at_once(self) -> int:
+        """How many results are computed at once: those of bfloat16 in two vectors."""
+        return 2 * self.lanes if self.source is dtypes.bfloat16 else self.lanes
+
+    @property
     def group(self) -> int:
         """How many matrices have whole vectors of results, and not too few vectors."""
-        at_once = 2 * self.lanes if self.source is dtypes.bfloat16 else self.lanes
+        at_once = self.at_once
         matrices = at_once // gcd(at_once, self.sizes["c"])
         while matrices * self.sizes["c"] < FEWEST_VECTORS * at_once:
             matrices *= 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import prod
+from math import ceil, prod
 
 from weft import dtypes
 from weft.compiler.codegen import host, loading
@@ -27,6 +27,16 @@ longer than reading each row by itself."""
 
 DTYPES = (dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
 
+NARROW_COLUMNS, MOST_WORK_OF_NARROW, MOST_ODD = 12, 1024, 5
+"""The most columns and multiplications of larger matrices, if their columns are few. An odd number of columns has at
+most the third number, if there are no more rows."""
+MOST_READ = 5, 8
+"""From how many vectors elements may come for a term of a vector of results; the second number is for pairs."""
+MOST_READ_APART = {64: 3, 32: 2}
+"""From how many of the right operand if columns are no neighbours, by the bytes of a vector."""
+MOST_STEPS = 128
+"""How many terms of vectors of results the code for a group has at most: it takes time to generate."""
+
 LONG_VECTORS, MOST_COLUMNS, MOST_TERMS = 64, 3, 4
 """From this length of vectors on, the most columns and terms of matrices of float16 that are converted where they are
 shuffled. Both take the same unit of the processor there, which has one for each shorter vector."""
@@ -36,11 +46,44 @@ shuffled. Both take the same unit of the processor there, which has one for each
 _BEHIND = 6
 
 
-def takes(extents: tuple[int, int, int]) -> bool:
-    """Whether matrices are computed here; ``extents`` are rows, columns and terms. Processors without AVX2 lack
-    shuffles that move elements to any place."""
-    few = min(extents) > 0 and max(extents) <= MOST_EXTENT and prod(extents) <= MOST_WORK
-    return few and "+avx2" in host.current().features
+def may_take(extents: tuple[int, int, int]) -> bool:
+    """Whether matrices of these rows, columns and terms are so small that they may be computed here. Processors without
+    AVX2 lack shuffles that move elements to any place."""
+    rows, columns, inner = extents
+    narrow = columns <= NARROW_COLUMNS and rows * columns * inner <= MOST_WORK_OF_NARROW
+    return min(extents) > 0 and (narrow or _are_few(extents)) and "+avx2" in host.current().features
+
+
+def takes(tiny: Tiny) -> bool:
+    """Whether matrices are computed here."""
+    return _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
+
+
+def _are_few(extents: tuple[int, int, int]) -> bool:
+    return max(extents) <= MOST_EXTENT and prod(extents) <= MOST_WORK
+
+
+def _is_narrow(tiny: Tiny) -> bool:
+    """Whether rows are so short that they would fill vectors badly if each were read by itself, or stored as columns of
+    a transposed result; and the code is not too long."""
+    (rows, columns, inner), lanes = tiny.extents, tiny.at_once
+    if columns > NARROW_COLUMNS or tiny.group * rows * columns * inner > MOST_STEPS * lanes:
+        return False
+    if tiny.source is dtypes.bfloat16:
+        # Pairs of terms that are no neighbours are read in two parts by processors that shuffle parts of vectors.
+        return columns < rows or (columns % 2 == 0 and (tiny.strides[0] != 1 or 2 * columns < lanes))
+    return columns < rows or (2 * columns <= lanes and (columns % 2 == 0 or columns <= MOST_ODD))
+
+
+def _are_near(tiny: Tiny) -> bool:
+    """Whether the elements for a term of a vector of results come from few vectors in memory."""
+    (rows, columns, inner), lanes = tiny.extents, tiny.at_once
+    a_row, _, _, b_column = tiny.strides
+    matrices, lines = max(1, lanes / (rows * columns)), lanes / columns
+    left = min(matrices if a_row == 1 else lines, lines * inner / lanes)
+    right = min(matrices if b_column == 1 else matrices * columns, matrices * inner * columns / lanes)
+    near = b_column == 1 or right <= MOST_READ_APART[vector_bytes()]
+    return near and ceil(left) + ceil(right) <= MOST_READ[tiny.source is dtypes.bfloat16]
 
 
 def reads(source: Dtype, extents: tuple[int, int, int]) -> bool:
