@@ -158,13 +158,20 @@ def steps(call: RoutineCall) -> list[RoutineStep]:
     parts = _parts_of(call, product)
     if parts > 1:
         apart = product_parts.in_parts(product, parts, call.scratch)
-        tiled = over_axes(apart, apart.axes) if apart.axes else of_few(apart) or _of_blocks(apart)
+        tiled = _tiled_in_parts(apart)
         assert tiled is not None
         return [step_of(apart, tiled, _way(apart, False)), product_parts.adding(product, parts, call.scratch)]
     in_tiles = _uses_tile_registers(call)
     tiled = _of_tile_registers(product) if in_tiles else of_stack(product) or _tiled(product)
     assert tiled is not None
     return [step_of(product, tiled, _way(product, in_tiles))]
+
+
+def _tiled_in_parts(product: Product) -> Tiled | None:
+    """How the sums of all parts are computed. Of blocks, the last part may have fewer terms."""
+    if product.axes:
+        return over_axes(product, product.axes)
+    return of_few(product) if product.parts is None else _of_blocks(product)
 
 
 def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
