@@ -16,7 +16,7 @@ from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.half_squares import HalfSquare
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
-from weft.compiler.cpu.overlapping import Instructions, Turn, overlapped, run
+from weft.compiler.cpu.overlapping import Instructions, TurnInstructions, overlapped, run
 from weft.compiler.cpu.product_squares import both, square, terms_of_square
 from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
 from weft.dtypes import Dtype
@@ -295,7 +295,7 @@ class FewRowsKernel:
             run(instructions)
             keep_order(self.e)
 
-    def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> Turn:
+    def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> TurnInstructions:
         """A turn with half a square: terms from the ``first`` one on of the columns at ``lines``."""
         terms, size = self._terms_of_square(), self.source.size
         start = sums[0] * DEPTH + first
@@ -312,7 +312,7 @@ class FewRowsKernel:
         now = lines[:half] if first % terms == 0 else lines[half:]
         ahead = str(start + CACHE_LINE // size)
         prefetching: Instructions = [partial(self._prefetch, line, ahead) for line in now]
-        return Turn(columns.reading, columns.transposing, adding, prefetching)
+        return TurnInstructions(columns.reading, columns.transposing, adding, prefetching)
 
     def _add_column(
         self, starts: Sequence[str], term: int, columns: HalfSquare, number: int, sums: tuple[int, int]

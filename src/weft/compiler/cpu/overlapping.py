@@ -33,7 +33,7 @@ def evenly(first: Sequence[_T], second: Sequence[_T]) -> list[_T]:
     return found
 
 
-class Turn(NamedTuple):
+class TurnInstructions(NamedTuple):
     """The instructions of a turn: those of ``reading`` come before those of ``transposing``, and these before those of
     ``adding``. Those of ``prefetching`` may be anywhere."""
 
@@ -43,7 +43,7 @@ class Turn(NamedTuple):
     prefetching: Instructions
 
 
-def overlapped(turns: Sequence[Turn]) -> list[Instructions]:
+def overlapped(turns: Sequence[TurnInstructions]) -> list[Instructions]:
     """The instructions of all turns: while one is transposed, the next one is read and the one before is added. LLVM
     should move nothing from one list to the next: it would delay additions until registers are full.
     """
