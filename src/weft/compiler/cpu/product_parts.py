@@ -1,9 +1,9 @@
 """Products with many terms, whose threads share the terms: of few rows and columns, or of very few rows.
 
 If threads shared the result, each would have a small tile, and read and pack large parts of both operands for it; or it
-would read pieces of all rows of a matrix, which are in few sets of its caches and in all pages.
-Instead the sums of each block of ``DEPTH`` terms are computed apart, as a *part* of its own, in scratch memory. A
-second step adds up the parts in the order of the terms, as it is done elsewhere block by block. So bits are the same.
+would read pieces of all rows of a matrix, which are in few sets of its caches and in all pages. Instead the sums of
+each block of ``DEPTH`` terms are computed apart, as a *part* of its own, in scratch memory. A second step adds up the
+parts in the order of the terms, as it is done elsewhere block by block. So bits are the same.
 """
 
 from __future__ import annotations
