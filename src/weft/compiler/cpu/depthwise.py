@@ -64,6 +64,11 @@ class Windows(NamedTuple):
     step: int
     spacing: int
 
+    @property
+    def elements(self) -> int:
+        """How many elements of each channel a window has."""
+        return self.high * self.wide
+
     def columns(self, neighbours: int) -> list[int]:
         """The columns of all elements of ``neighbours`` windows, relative to the first one."""
         return sorted(self.uses(neighbours))
@@ -119,13 +124,8 @@ def _step(call: RoutineCall) -> RoutineStep:
     """The step for a convolution."""
     x, w = call.operands
     windows, numbers, (lines, count) = _described(call, x, w)
-    neighbours = _neighbours(count)
-    return _shared(
-        _address(windows, neighbours, x.shape[-1] < _lanes(x.dtype)),
-        numbers,
-        lines,
-        count * x.shape[-1] * windows.high * windows.wide,
-    )
+    code = _address(windows, _neighbours(count), x.shape[-1] < _lanes(x.dtype))
+    return _of_lines(code, numbers, lines, count * x.shape[-1] * windows.elements)
 
 
 @p.depthwise_rows.routine.on("cpu", scratch=_scratch)
@@ -133,13 +133,8 @@ def _step_of_rows(call: RoutineCall) -> RoutineStep:
     """The step for the cotangents of the weights."""
     ct, x = call.operands
     windows, numbers, (lines, count) = _described(call, x, ct)
-    neighbours = _neighbours_of_rows(count)
-    return _shared(
-        _address_of_rows(windows, neighbours, x.shape[-1] < _lanes_of_rows(x.dtype)),
-        numbers,
-        lines,
-        count * x.shape[-1] * windows.high * windows.wide,
-    )
+    code = _address_of_rows(windows, _neighbours_of_rows(count), x.shape[-1] < _lanes_of_rows(x.dtype))
+    return _of_lines(code, numbers, lines, count * x.shape[-1] * windows.elements)
 
 
 def _described(call: RoutineCall, x: Operand, other: Operand) -> tuple[Windows, list[int], tuple[int, int]]:
@@ -153,8 +148,8 @@ def _described(call: RoutineCall, x: Operand, other: Operand) -> tuple[Windows, 
     return windows, numbers, (x.shape[0] * counts[0], counts[1])
 
 
-def _shared(address: int, numbers: list[int], lines: int, work: int) -> RoutineStep:
-    """A step whose units are lines."""
+def _of_lines(address: int, numbers: list[int], lines: int, work: int) -> RoutineStep:
+    """A step whose units are lines of so much ``work`` each."""
     return RoutineStep(address, numbers, lines, max(1, _WORK_PER_GRAIN // work), lines * work)
 
 
