@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import threading
+import time
 from array import array
 from collections.abc import Iterator
 
@@ -14,6 +15,7 @@ import pytest
 
 from tests.gates import wait_until
 from weft.compiler.codegen import loading
+from weft.compiler.cpu.pool_waiting import SPIN_NANOSECONDS
 from weft.compiler.cpu.step_loop import runtime_functions
 from weft.runtime.executor import Executor
 from weft.runtime.steps import POOL, Step, StepTable, Table
@@ -210,3 +212,30 @@ def test_a_worker_leaves_the_processor_of_the_caller() -> None:
         executor.stop()
     processors = list(memory)
     assert sum(a != b for a, b in zip(processors[::2], processors[1::2], strict=True)) > times / 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems, files do not tell how often threads sleep")
+def test_a_worker_stays_awake_between_calls_that_follow_soon() -> None:
+    """And it sleeps when no more calls come."""
+    before = set(os.listdir("/proc/self/task"))
+    executor = Executor(runtime_functions(), 2)
+    (worker,) = set(os.listdir("/proc/self/task")) - before
+
+    def facts() -> dict[str, str]:
+        with open(f"/proc/self/task/{worker}/status", encoding="ascii") as lines:
+            return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+    calls = 60
+    try:
+        run(executor, 2, 1)
+        sleeps = -int(facts()["voluntary_ctxt_switches"])
+        for _ in range(calls):
+            end = time.perf_counter() + 3 * SPIN_NANOSECONDS / 1e9
+            while time.perf_counter() < end:
+                pass
+            run(executor, 2, 1)
+        sleeps += int(facts()["voluntary_ctxt_switches"])
+        assert sleeps < calls / 2
+        wait_until(lambda: facts()["State"].startswith("S"))
+    finally:
+        executor.stop()

@@ -22,8 +22,9 @@ Memory that one thread writes while others access it is in cache lines of its ow
   when the job is over: if it read the claims of all shares first, each would come from the cache of another processor.
 - A worker that is on the processor of the caller moves to another one before it takes a grain: see `pool_placing`.
 - A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
-  Then it sets ``parked`` and sleeps. A caller wakes two of the workers for which its job has shares, and each of these
-  wakes two more.
+  Then it sets ``parked`` and sleeps. If it has to wake up soon, it watches for ``LONG_SPIN_NANOSECONDS`` from then on,
+  until it has slept for longer: so workers stay awake while a program calls short functions in a loop.
+- A caller wakes two of the workers for which its job has shares, and each of these wakes two more.
 """
 
 from __future__ import annotations
@@ -307,15 +308,21 @@ entry:
   br label %needed
 needed:
   %seen_needed = phi i64 [0, %entry], [%seen, %asleep], [%epoch, %share]
+  %most = phi i64 [SPIN_NANOSECONDS, %entry], [%most_after_sleep, %asleep], [%most, %share]
   %now = call i64 @now(ptr %p)
   br label %idle
 idle:
-  %seen = phi i64 [%seen_needed, %needed], [%seen, %changing], [%epoch, %job]
-  %since = phi i64 [%now, %needed], [%since, %changing], [%since, %job]
-  %soon = call i1 @awaited(ptr %p, ptr %ep, i64 %seen, i1 false, i64 %since)
+  %seen = phi i64 [%seen_needed, %needed], [%epoch, %awake], [%epoch, %job]
+  %since = phi i64 [%now, %needed], [%since, %awake], [%since, %job]
+  %soon = call i1 @awaited(ptr %p, ptr %ep, i64 %seen, i1 false, i64 %since, i64 %most)
   br i1 %soon, label %awake, label %asleep
 asleep:
+  %before = call i64 @now(ptr %p)
   call void @sleep(ptr %p, ptr %t, i64 %seen)
+  %after = call i64 @now(ptr %p)
+  %slept = sub i64 %after, %before
+  %short = icmp slt i64 %slept, LONG_SPIN_NANOSECONDS
+  %most_after_sleep = select i1 %short, i64 LONG_SPIN_NANOSECONDS, i64 SPIN_NANOSECONDS
   %stop = load atomic i64, ptr %sp seq_cst, align 8
   %stopped = icmp ne i64 %stop, 0
   br i1 %stopped, label %exit, label %needed
@@ -334,10 +341,7 @@ awake:
   %odd = trunc i64 %epoch to i1
   %even = xor i1 %odd, true
   %whole = and i1 %still, %even
-  br i1 %whole, label %job, label %changing
-changing:
-  call i32 @sched_yield()
-  br label %idle
+  br i1 %whole, label %job, label %idle
 job:
   %for_this = icmp slt i64 %index, %shares
   br i1 %for_this, label %share, label %idle
@@ -396,6 +400,7 @@ shared:
   %of_share = call i64 @ratio_up(i64 %fewest, i64 %shares)
   %of_shares = mul i64 %of_share, %shares
   %grain = call i64 @ratio_up(i64 %units, i64 %of_shares)
+  %processor = call i64 @processor()
   %ep = field pool.epoch %p
   %before = load atomic i64, ptr %ep monotonic, align 8
   %changing = add i64 %before, 1
@@ -416,7 +421,6 @@ shared:
   store atomic i64 %grain, ptr %gp monotonic, align 8
   %hp = field pool.shares %p
   store atomic i64 %shares, ptr %hp monotonic, align 8
-  %processor = call i64 @processor()
   %cp = field pool.processor %p
   store atomic i64 %processor, ptr %cp monotonic, align 8
   store atomic i64 %epoch, ptr %ep seq_cst, align 8

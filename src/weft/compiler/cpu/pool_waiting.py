@@ -8,9 +8,16 @@ from __future__ import annotations
 PAUSES = 32
 """How often a thread reads the word before it reads the clock and yields its processor."""
 SPIN_NANOSECONDS = 100_000
-"""How long a thread waits before it sleeps: longer than Python takes from one evaluation to the next."""
+"""How long a thread waits before it sleeps: longer than Python takes from one short evaluation to the next."""
+LONG_SPIN_NANOSECONDS = 1_000_000
+"""How long a worker waits that has slept for less than this. Calling a training step from Python takes some hundred
+microseconds, and then each step would wait for sleeping workers, which takes some ten microseconds."""
 
-CONSTANTS = {"SPIN_NANOSECONDS": SPIN_NANOSECONDS, "PAUSES": PAUSES}
+CONSTANTS = {
+    "LONG_SPIN_NANOSECONDS": LONG_SPIN_NANOSECONDS,
+    "SPIN_NANOSECONDS": SPIN_NANOSECONDS,
+    "PAUSES": PAUSES,
+}
 
 FUNCTIONS = """
 define internal void @signal(ptr %mutex, ptr %condition) {
@@ -35,9 +42,9 @@ define internal i64 @now(ptr %p) {
   ret i64 %all
 }
 
-; Wait for a word of memory to be another one (or, if %wanted, to be %number). False if that has not come long after
-; the time %since.
-define internal i1 @awaited(ptr %p, ptr %word, i64 %number, i1 %wanted, i64 %since) {
+; Wait for a word of memory to be another one (or, if %wanted, to be %number). False if that has not come %most
+; nanoseconds after the time %since.
+define internal i1 @awaited(ptr %p, ptr %word, i64 %number, i1 %wanted, i64 %since, i64 %most) {
 entry:
   br label %round
 round:
@@ -57,7 +64,7 @@ rest:
   call i32 @sched_yield()
   %time = call i64 @now(ptr %p)
   %spent = sub i64 %time, %since
-  %long = icmp sgt i64 %spent, SPIN_NANOSECONDS
+  %long = icmp sgt i64 %spent, %most
   br i1 %long, label %no, label %round
 yes:
   ret i1 true
@@ -70,7 +77,7 @@ define internal void @join(ptr %p, i64 %groups) {
 entry:
   %fp = field pool.finished %p
   %since = call i64 @now(ptr %p)
-  %soon = call i1 @awaited(ptr %p, ptr %fp, i64 %groups, i1 true, i64 %since)
+  %soon = call i1 @awaited(ptr %p, ptr %fp, i64 %groups, i1 true, i64 %since, i64 SPIN_NANOSECONDS)
   br i1 %soon, label %out, label %sleep
 sleep:
   %m = field pool.mutex %p
