@@ -210,6 +210,14 @@ def test_results_of_few_columns_are_cut_into_tiles_for_many_threads(threads: int
     assert extents[0] // rows >= 2 * threads
 
 
+def test_columns_that_do_not_fill_a_vector_take_the_time_of_a_whole_one() -> None:
+    """So all threads share results with few of them."""
+    block, threads = product_tiles.block_of(dtypes.float32), 32
+    extents = 1024, block.lanes // 2, 256
+    rows, _ = product_tiles.tile_of(block, extents, 1, threads)
+    assert extents[0] // rows >= threads
+
+
 @pytest.mark.parametrize("extents", [(10_000, 64, 600), (10_000, 64, 1 << 20), (4000, 3000, 3000), (100, 64, 600)])
 def test_terms_that_are_packed_at_once_fit_their_room(extents: tuple[int, int, int]) -> None:
     """Several blocks of terms are packed at once only for results of many rows and few columns, and if they fit a

@@ -34,7 +34,7 @@ from weft.primitives.routine import Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
-_WORK_PER_GRAIN = 1 << 18
+_WORK_PER_GRAIN = 1 << 17
 _FED_BYTES = 1 << 22
 """The least size of an operand that a feeder makes: a smaller one stays in a cache, and is made faster as a whole."""
 

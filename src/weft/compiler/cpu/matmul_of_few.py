@@ -18,7 +18,7 @@ from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.runtime.executor import thread_count
 
-_WORK_OF_READER = 1 << 20
+_WORK_OF_READER = 1 << 19
 READING = 16
 """Reading an element from memory takes the time of this many multiplications."""
 

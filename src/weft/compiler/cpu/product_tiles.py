@@ -21,7 +21,7 @@ GROUP = 8
 """How many panels of the left operand are packed at once: enough to read whole cache lines."""
 
 # A model of the time that tiles take, in multiplications.
-SMALLEST_SHARE = 1 << 18
+SMALLEST_SHARE = 1 << 17
 """The least work of each thread."""
 PACKING = 24
 """Packing an element takes the time of this many multiplications."""
@@ -136,14 +136,14 @@ class _Costs:
         self.block = block
         self.matrices = matrices
         self.lying = lying
-        self.busy = max(1, min(threads, matrices * rows * columns * inner // SMALLEST_SHARE))
+        self.columns = -(-columns // block.lanes) * block.lanes
+        self.busy = max(1, min(threads, matrices * rows * self.columns * inner // SMALLEST_SHARE))
         least, most = SINGLE_TILE_WORK
         work = matrices * rows * columns * inner / 2 if self.busy == 2 else 0
         self.takes_single_tiles = least <= work <= most
         self.takes_large_tiles = work > most
         self.down = max(1, -(-rows // self.block.rows))
         self.across = max(1, -(-columns // self.block.columns))
-        self.columns = -(-columns // block.lanes) * block.lanes
         square = SQUARE * block.terms
         terms = -(-max(1, min(inner, DEPTH)) // square) * square
         widest = max(1, TILE_BYTES * block.terms // (terms * block.columns * block.dtype.size))

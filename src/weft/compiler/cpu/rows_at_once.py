@@ -45,8 +45,8 @@ FEWEST_ROWS = 3
 """With at most this many rows, registers hold the numbers of these rows for 8 terms."""
 SUMS_BYTES = 24 << 10
 """The most bytes that all sums of a strip take."""
-NARROWEST = 64
-"""How many columns the narrowest strip has: several cache lines of each row."""
+NARROWEST = 32
+"""How many columns the narrowest strip has: two cache lines of each row, which processors read together."""
 
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
