@@ -7,6 +7,7 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
+from weft.compiler.cpu import schedule
 from weft.compiler.cpu.lane_loops import MOST_TRANSPOSITIONS
 from weft.compiler.cpu.loops import generate
 from weft.compiler.cpu.schedule import CpuSchedule
@@ -46,7 +47,27 @@ def test_code_that_transposes_many_arrays_is_written_once(count: int) -> None:
         np.testing.assert_array_equal(np.array(total(start, *arrays, *others)), expected)
     (record,) = plan.describe().records
     assert record.launch is not None
-    schedule = host.target.schedule(record.launch)
-    assert isinstance(schedule, CpuSchedule)
-    assert len(schedule.transposed) == count + len(others)
-    assert generate(record.launch.kernel, schedule, "kernel").count("shufflevector") <= 64 * (MOST_TRANSPOSITIONS + 4)
+    chosen = host.target.schedule(record.launch)
+    assert isinstance(chosen, CpuSchedule)
+    assert len(chosen.transposed) == count + len(others)
+    assert generate(record.launch.kernel, chosen, "kernel").count("shufflevector") <= 64 * (MOST_TRANSPOSITIONS + 4)
+
+
+@pytest.mark.parametrize(
+    ("threads", "columns", "units"), [(2, 256, 4), (8, 256, 8), (16, 256, 16), (64, 256, 16), (64, 16, 1)]
+)
+def test_folds_along_rows_have_a_unit_for_each_thread(
+    threads: int, columns: int, units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units that have little work are no shorter than a vector."""
+    monkeypatch.setattr(schedule, "thread_count", lambda: threads)
+
+    def folded(x: mx.array) -> mx.array:
+        for _ in range(30):
+            x = mx.sqrt(x)
+        return mx.sum(x, 0)
+
+    with mx.stream(mx.cpu):
+        (plan,) = plans_of(folded, mx.ones((128, columns)))
+    (record,) = plan.describe().records
+    assert record.units == units

@@ -12,6 +12,7 @@ from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, Lan
 from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.passes import SHORT_ROW, Pass, folds_apart, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
+from weft.runtime.executor import thread_count
 
 TILE_ROWS = 16
 SHORTEST_FOLDED_APART = 128
@@ -21,9 +22,10 @@ PIECES_BLOCK = 1 << 12
 SWEEP_OUTER_BLOCK = 1024
 """How many lanes a block of a sweep-outer kernel has; the states of all of them are in memory."""
 
-# The lanes of rows that are folded, scanned or scattered are cut into at least this many units, unless blocks would be
-# too short to be read fast, or have too little work. Blocks of scans are longer, because threads that write to the
-# same cache line in every row slow each other down.
+# The lanes of rows that are folded, scanned or scattered are cut into at least this many units, or one for each thread,
+# unless blocks would be too short to be read fast, or have too little work. Blocks of scans are longer, because threads
+# that write to the same cache line in every row slow each other down. Those of folds may be shorter where each thread
+# has a single one: what other threads have just written is read slowly, however long blocks are.
 MANY_UNITS = 16
 SHORTEST_BLOCK = 256
 SHORTEST_SCATTERED = 128
@@ -266,15 +268,17 @@ def _block(launch: Launch, walk: Walk, cost: int) -> int:
 
 def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
     """The most lanes that a unit may have, so that there are units for many threads."""
+    lanes = launch.lane_extent * launch.row_count
     shortest = LANE_BLOCK
     if any(instruction.operation == "scan" for instruction in launch.kernel.instructions):
         shortest = SHORTEST_BLOCK
     elif _scatters_rows(launch.kernel):
         shortest = SHORTEST_SCATTERED
     elif walk.sweeps_outside or (walk is Walk.PLAIN and _folds_lanes_apart(launch.kernel)):
-        work = cost * prod(launch.sweep_extents)
-        shortest = max(SHORTEST_FOLDED, _whole_vectors(COST_PER_GRAIN // max(1, work)))
-    return max(shortest, _whole_vectors(launch.lane_extent * launch.row_count // MANY_UNITS))
+        of_grain = _whole_vectors(COST_PER_GRAIN // max(1, cost * prod(launch.sweep_extents)))
+        of_thread = _whole_vectors(max(1, lanes // thread_count()))
+        shortest = max(min(SHORTEST_FOLDED, of_thread), of_grain)
+    return max(shortest, _whole_vectors(lanes // max(MANY_UNITS, thread_count())))
 
 
 def _whole_vectors(lanes: int) -> int:
