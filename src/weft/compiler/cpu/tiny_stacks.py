@@ -1,7 +1,7 @@
 """Products of stacks of matrices so small that a vector holds elements of several rows, or of several matrices.
 
 Results are computed in the order in which they are in memory, in whole vectors, if they are not computed row by row
-(`tiny_rows`). Extents and strides are constants of the code, so for each term of a vector of results,
+(`tiny_rows`, `tiny_blocks`). Extents and strides are constants of the code, so for each term of a vector of results,
 the elements of an operand are a shuffle of one or two vectors that are read from memory.
 """
 
@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import tiny_rows
+from weft.compiler.cpu import tiny_blocks, tiny_rows
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
 from weft.compiler.cpu.tiny_elements import TinyElementsWriter
@@ -57,7 +57,7 @@ def may_take(extents: tuple[int, int, int], source: Dtype) -> bool:
     rows, columns, inner = extents
     if source in HALVES:
         largest = max(rows * inner, inner * columns, rows * columns)
-        few = columns <= tiny_rows.MOST_COLUMNS and largest <= tiny_rows.MOST_WORK
+        few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
     else:
         few = columns <= NARROW_COLUMNS and rows * columns * inner <= MOST_WORK_OF_NARROW
     return min(extents) > 0 and few and "+avx2" in host.current().features
@@ -68,9 +68,11 @@ def takes(tiny: Tiny) -> bool:
     return _by_rows(tiny) is not None or _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
 
 
-def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter] | None:
+def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter | tiny_blocks.TinyBlocksWriter] | None:
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
-    return tiny_rows.TinyRowsWriter if tiny_rows.takes(tiny) else None
+    if tiny_rows.takes(tiny):
+        return tiny_rows.TinyRowsWriter
+    return tiny_blocks.TinyBlocksWriter if tiny_blocks.takes(tiny) else None
 
 
 def _are_few(extents: tuple[int, int, int]) -> bool:
