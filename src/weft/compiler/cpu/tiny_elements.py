@@ -9,7 +9,7 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu.product_step import multiply_add
-from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, vector_bytes
+from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled, vector_bytes
 
 SHORTEST_LOAD = 16
 """Bytes that are read at least. If all elements for a term are in so few, one instruction reads and repeats them."""
@@ -90,7 +90,7 @@ class TinyElements:
         width = self.L.width
         before = [any(window.has(element) for window in windows) for element in elements]
         order = [lane if is_before else width + lane for lane, is_before in enumerate(before)]
-        return self._shuffle(self.L.type_of(self.tiny.dtype), [found, part], order)
+        return self._shuffle(width, [found, part], order)
 
     def _shuffled(self, operand: str, windows: Sequence[_Window], elements: Sequence[int]) -> str:
         """The elements that are in one or two windows, in their lanes. The other lanes have any value."""
@@ -100,7 +100,7 @@ class TinyElements:
         for element in elements:
             inside = [n * widest + element - window.start for n, window in enumerate(windows) if window.has(element)]
             places.append(inside[0] if inside else None)
-        return self._shuffle(f"<{widest} x {MEMORY_TYPES[self.tiny.dtype]}>", vectors, places)
+        return self._shuffle(widest, vectors, places)
 
     def _window(self, operand: str, window: _Window, widest: int) -> str:
         """The elements of a window. After them there are any values, up to ``widest`` elements."""
@@ -110,18 +110,10 @@ class TinyElements:
             loaded = load(Lanes(self.e, width), self.tiny.source, location, None)
             read = self._read[operand, window] = loaded.name
             self.ends[operand] = max(self.ends[operand], start + width)
-        return self._widened(f"<{width} x {MEMORY_TYPES[self.tiny.dtype]}>", read, width, widest)
+        return read if width == widest else self._shuffle(width, [read], [*range(width), *[None] * (widest - width)])
 
-    def _widened(self, type_: str, vector: str, width: int, widest: int) -> str:
-        return (
-            vector if width == widest else self._shuffle(type_, [vector], [*range(width), *[None] * (widest - width)])
-        )
-
-    def _shuffle(self, type_: str, vectors: Sequence[str], order: Sequence[int | None]) -> str:
-        """Elements of one or two vectors; where ``order`` is None, any value."""
-        numbers = ", ".join([f"i32 {'poison' if number is None else number}" for number in order])
-        first, second = [*vectors, "poison"][:2]
-        return self.e.assign(f"shufflevector {type_} {first}, {type_} {second}, <{len(order)} x i32> <{numbers}>")
+    def _shuffle(self, width: int, vectors: Sequence[str], order: Sequence[int | None]) -> str:
+        return shuffled(self.e, vectors, order, width, MEMORY_TYPES[self.tiny.dtype])
 
 
 class TinyElementsWriter(GroupWriter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import NamedTuple
 
@@ -77,6 +78,14 @@ class Tiny(NamedTuple):
             inside = row * a_row + term * a_inner if operand == "a" else term * b_inner + column * b_column
             found.append(matrix * self.sizes[operand] + inside)
         return found
+
+
+def shuffled(e: Emitter, vectors: Sequence[str], places: Sequence[int | None], width: int, element: str = "i16") -> str:
+    """Elements of one or two vectors of a ``width``; any value where the place is None."""
+    type_ = f"<{width} x {element}>"
+    numbers = ", ".join([f"i32 {'poison' if place is None else place}" for place in places])
+    first, second = [*vectors, "poison"][:2]
+    return e.assign(f"shufflevector {type_} {first}, {type_} {second}, <{len(places)} x i32> <{numbers}>")
 
 
 class GroupWriter(Integers):

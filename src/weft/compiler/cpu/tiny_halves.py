@@ -8,8 +8,8 @@ from weft import dtypes
 from weft.compiler.codegen.memory import from_memory
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.tiny_elements import TinyElements
-from weft.compiler.cpu.tiny_groups import GroupWriter
-from weft.compiler.cpu.tiny_pairs import TinyPairs, shuffled
+from weft.compiler.cpu.tiny_groups import GroupWriter, shuffled
+from weft.compiler.cpu.tiny_pairs import TinyPairs
 
 
 class TinyHalves:

@@ -12,18 +12,17 @@ from collections.abc import Sequence
 
 from weft import dtypes
 from weft.compiler.codegen import host
-from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.code import Integers
 from weft.compiler.cpu.product_step import multiply_add
-from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny
+from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled
 
 _PART = 8
 """How many elements are in 16 bytes. Within these, processors without AVX-512 move elements to any place."""
-_PIECE = 8
+_STRETCH = 8
 """How many neighbouring elements are read at least, if they are put together with others."""
 
 
@@ -62,19 +61,20 @@ class TinyPairs(Integers):
         """Elements in two orders, if one vector in memory has all of them, or one for each order if only elements of
         its parts can be shuffled."""
         if self.part == self.both.width:
-            pieces = self._pieces(operand, [*one, *other])
-            if not pieces:
+            stretches = self._stretches(operand, [*one, *other])
+            if not stretches:
                 return None
-            places = [[self._places_in(pieces, element)[0] for element in order] for order in (one, other)]
-            return [self._upper_halves(self._window(operand, pieces), x) for x in places]
+            places = [[self._places_in(stretches, element)[0] for element in order] for order in (one, other)]
+            return [self._upper_halves(self._window(operand, stretches), x) for x in places]
         orders = [_alternating(order, order) for order in (one, other)]
         windows = [self._windows(operand, [order]) for order in orders]
         if max(map(len, windows)) > 1:
             return None
         return [self._halves_of(operand, *each)[1] for each in zip(windows, orders, strict=True)]
 
-    def _pieces(self, operand: str, elements: Sequence[int]) -> tuple[int, ...]:
-        """Where pieces of a vector are read that have all ``elements``; no pieces if a vector has no room for them."""
+    def _stretches(self, operand: str, elements: Sequence[int]) -> tuple[int, ...]:
+        """Where up to four stretches of neighbouring elements start that have all ``elements`` and fill a vector; none
+        if that is not possible."""
         width, end = self.both.width, self.matrices * self.tiny.sizes[operand]
         for count in (1, 2, 4) if self.part == width else ():
             starts = [places[-1] for places in _starts(elements, width // count, end)]
@@ -83,17 +83,17 @@ class TinyPairs(Integers):
         return ()
 
     def _places_in(self, window: tuple[int, ...], element: int) -> list[int]:
-        """Where an element is in a window of pieces of a vector."""
+        """Where an element is in a window made of stretches; there may be several places."""
         width = self.both.width // len(window)
         return [n * width + element - start for n, start in enumerate(window) if start <= element < start + width]
 
     def words(self, operand: str, one: Sequence[int], other: Sequence[int]) -> str:
         """A vector of elements of 16 bits, as they are in memory: those of one order, then those of another one."""
         both = _alternating(one, other)
-        pieces = self._pieces(operand, both)
-        if pieces:
-            places = [self._places_in(pieces, element)[0] for element in (*one, *other)]
-            return self._shuffle([self._window(operand, pieces)], places)
+        stretches = self._stretches(operand, both)
+        if stretches:
+            places = [self._places_in(stretches, element)[0] for element in (*one, *other)]
+            return self._shuffle([self._window(operand, stretches)], places)
         windows = self._windows(operand, [both])
         of_all = [self._place(windows, lane, element) for lane, element in enumerate(both)]
         pairs = self._shuffled([self._window(operand, starts) for starts in windows], of_all)
@@ -128,10 +128,10 @@ class TinyPairs(Integers):
         found = _beside([_starts(part, self.part, end) for part in parts], self.part)
         if self.part == _PART or len(found) <= 2:
             return found
-        pieces = sorted({element // _PIECE * _PIECE for element in parts[0]})
-        count = self.both.width // _PIECE
-        of_pieces = [(*pieces[n : n + count], *pieces[-1:] * count)[:count] for n in range(0, len(pieces), count)]
-        return min(found, of_pieces, key=len)
+        starts = sorted({element // _STRETCH * _STRETCH for element in parts[0]})
+        count = self.both.width // _STRETCH
+        starts += starts[-1:] * (-len(starts) % count)
+        return min(found, [tuple(starts[n : n + count]) for n in range(0, len(starts), count)], key=len)
 
     def _halves_of(self, operand: str, windows: Sequence[tuple[int, ...]], order: Sequence[int]) -> tuple[Value, Value]:
         """Elements for the lower halves of lanes and for the upper ones, from windows that have them."""
@@ -154,25 +154,18 @@ class TinyPairs(Integers):
         return number, lane - lane % self.part + element - starts[number]
 
     def _shuffled(self, vectors: Sequence[str], places: Sequence[tuple[int, int]]) -> str:
-        """Elements of several vectors. Shuffles of two vectors are one instruction if they move elements to any
-        place."""
+        """Elements of several vectors."""
         width = len(places)
         if len(vectors) <= 2:
             return self._shuffle(vectors, [number * width + place for number, place in places])
-        at_once = 2 if self.part == width else 1
         found = ""
-        for first in range(0, len(vectors), at_once):
-            some = [*vectors[first : first + at_once], "zeroinitializer"][:2]
-            # In the lanes of other vectors, there is a zero if this is one vector.
-            here = [first <= number < first + at_once for number, _ in places]
+        for first in range(0, len(vectors), 2):
+            here = [first <= number < first + 2 for number, _ in places]
             inside = [(number - first) * width + place for number, place in places]
-            moved = self._shuffle(some, [n if is_here else width for is_here, n in zip(here, inside, strict=True)])
-            if not found:
-                found = moved
-            elif at_once == 1:
-                found = self.e.assign(f"or {self.type} {found}, {moved}")
-            else:
-                found = self._shuffle([found, moved], [width * is_here + lane for lane, is_here in enumerate(here)])
+            order = [place if is_here else None for is_here, place in zip(here, inside, strict=True)]
+            moved = self._shuffle(vectors[first : first + 2], order)
+            order = [width * is_here + lane for lane, is_here in enumerate(here)]
+            found = self._shuffle([found, moved], order) if found else moved
         return found
 
     def _upper_halves(self, vector: str, places: Sequence[int]) -> Value:
@@ -223,7 +216,7 @@ class TinyPairs(Integers):
         pointer = self.moved(self.places[operand], start, "i16")
         return self.e.assign(f"load <{width} x i16>, ptr {pointer}, align 2")
 
-    def _shuffle(self, vectors: Sequence[str], places: Sequence[int]) -> str:
+    def _shuffle(self, vectors: Sequence[str], places: Sequence[int | None]) -> str:
         return shuffled(self.e, vectors, places, self.both.width)
 
 
@@ -252,14 +245,6 @@ class TinyPairsWriter(GroupWriter):
             store(both, pairs_of_bfloat16.together(L, *totals), tiny.dtype, Location(place, "0", False), None)
         else:
             store(both, pairs_of_bfloat16.rounded(L, *totals), dtypes.uint16, Location(place, "0", False), None)
-
-
-def shuffled(e: Emitter, vectors: Sequence[str], places: Sequence[int], width: int, element: str = "i16") -> str:
-    """Elements of one or two vectors of a ``width``."""
-    type_ = f"<{width} x {element}>"
-    numbers = ", ".join([f"i32 {place}" for place in places])
-    first, second = [*vectors, "poison"][:2]
-    return e.assign(f"shufflevector {type_} {first}, {type_} {second}, <{len(places)} x i32> <{numbers}>")
 
 
 def _alternating(first: Sequence[int], second: Sequence[int]) -> list[int]:

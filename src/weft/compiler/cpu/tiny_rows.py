@@ -16,9 +16,9 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.memory import opaque
 from weft.compiler.cpu.product_step import multiply_add
-from weft.compiler.cpu.tiny_groups import Tiny, vector_bytes
+from weft.compiler.cpu.tiny_groups import Tiny, shuffled, vector_bytes
 from weft.compiler.cpu.tiny_halves import TinyHalves
-from weft.compiler.cpu.tiny_pairs import TinyPairs, shuffled
+from weft.compiler.cpu.tiny_pairs import TinyPairs
 from weft.compiler.cpu.tiny_sums import TinySumsWriter
 
 REGISTERS = {64: 32, 32: 16}

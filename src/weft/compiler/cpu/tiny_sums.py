@@ -10,8 +10,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
-from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny
-from weft.compiler.cpu.tiny_pairs import shuffled
+from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled
 
 
 class TinySumsWriter(GroupWriter):
@@ -107,5 +106,5 @@ class TinySumsWriter(GroupWriter):
         store(L, value, value.dtype, Location(self.places["c"], str(first), False), None)
 
 
-def _filled(order: Sequence[int], width: int) -> list[int]:
-    return [*order, *[0] * (width - len(order))]
+def _filled(order: Sequence[int], width: int) -> list[int | None]:
+    return [*order, *[None] * (width - len(order))]
