@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import numpy as np
@@ -25,8 +26,14 @@ EXTENTS = [(r, c, k) for r, c, k in product(NUMBERS, NUMBERS, NUMBERS) if r * c 
 NARROW = [(6, 6, 6), (8, 8, 8), (1, 8, 8), (4, 8, 8), (2, 10, 8), (10, 4, 2), (32, 2, 2), (20, 1, 6), (12, 6, 4)]
 NARROW += [(12, 12, 3), (16, 4, 16), (7, 4, 12), (10, 10, 10), (16, 3, 9), (1, 12, 16), (12, 2, 24)]
 """Larger matrices with few columns."""
+IN_ROWS = [(7, 7, 7), (9, 9, 9), (4, 16, 16), (24, 8, 8), (17, 16, 9), (5, 13, 3), (8, 4, 8), (9, 3, 20), (3, 12, 2)]
+IN_ROWS += [(1, 16, 16), (16, 16, 16), (2, 5, 32), (31, 6, 5), (12, 12, 12), (17, 17, 17), (32, 24, 20), (4, 32, 16)]
+IN_ROWS += [(40, 16, 12), (3, 20, 40), (16, 1, 16)]
+"""More of those that are multiplied row by row in half precision."""
 
-pytestmark = pytest.mark.skipif(not tiny_stacks.may_take((1, 1, 1)), reason="this processor computes them row by row")
+pytestmark = pytest.mark.skipif(
+    not tiny_stacks.may_take((1, 1, 1), dtypes.float32), reason="this processor computes them row by row"
+)
 
 
 def numbers(*shape: int, dtype: mx.Dtype) -> mx.array:
@@ -56,7 +63,9 @@ def assert_same(found: mx.array, wanted: mx.array) -> None:
 def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases: Cases) -> None:
     ways = list(
         product(
-            [*EXTENTS, *NARROW, *NARROW], [(False, False), (True, False), (False, True), (True, True)], [2, 37, 230]
+            [*EXTENTS, *NARROW, *NARROW, *IN_ROWS, *IN_ROWS],
+            [(False, False), (True, False), (False, True), (True, True)],
+            [2, 37, 230],
         )
     )
     for (rows, columns, inner), turned, count in cases.some(5, ways):
@@ -71,7 +80,9 @@ def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)
 def test_sums_that_stay_in_float32(dtype: mx.Dtype, cases: Cases) -> None:
     """Their operands are converted, but not the result. Operands may have different dtypes."""
-    for (rows, columns, inner), other in cases.some(4, list(product([*EXTENTS, *NARROW], [mx.float16, mx.bfloat16]))):
+    for (rows, columns, inner), other in cases.some(
+        4, list(product([*EXTENTS, *NARROW, *IN_ROWS], [mx.float16, mx.bfloat16]))
+    ):
         a, b = numbers(203, rows, inner, dtype=dtype), numbers(203, inner, columns, dtype=other)
         wide = [x.astype(mx.float32) for x in (a, b)]
         mx.eval(wide)
@@ -91,18 +102,48 @@ class Guarded:
         self.address = first + page + room - size
 
 
+Run = Callable[[int], None]
+"""Computes so many units of a step, from the first one on."""
+
+
+def step_in(memory: Sequence[int], count: int, extents: tuple[int, int, int], dtype: dtypes.Dtype) -> tuple[Run, int]:
+    """The step for a stack of matrices at addresses in ``memory``, and its number of units."""
+    rows, columns, inner = extents
+    shapes = [(count, rows, inner), (count, inner, columns), (count, rows, columns)]
+    a, b, c = [Operand(x, dtype, (x[1] * x[2], x[2], 1), slot, 0) for slot, x in enumerate(shapes)]
+    made = matmul.steps(RoutineCall({"precision": REPRODUCIBLE}, (a, b), (c,), (0, 0)))
+    assert isinstance(made, list)
+    (step,) = made
+    table = (ctypes.c_void_p * 3)(*memory)
+    native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(step.code)
+    numbers = (ctypes.c_int64 * len(step.numbers))(*step.numbers)
+    return lambda units: native(numbers, table, 0, units), step.units
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
 def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases: Cases) -> None:
-    for (rows, columns, inner), count in cases.some(5, list(product([*EXTENTS, *NARROW], [2, 31, 64, 700]))):
-        shapes = [(count, rows, inner), (count, inner, columns), (count, rows, columns)]
-        a, b, c = [Operand(x, dtype, (x[1] * x[2], x[2], 1), slot, 0) for slot, x in enumerate(shapes)]
-        made = matmul.steps(RoutineCall({"precision": REPRODUCIBLE}, (a, b), (c,), (0, 0)))
-        assert isinstance(made, list)
-        (step,) = made
-        memory = [Guarded(int(np.prod(shape)) * dtype.size) for shape in shapes]
-        table = (ctypes.c_void_p * 3)(*[one.address for one in memory])
-        native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(step.code)
-        native((ctypes.c_int64 * len(step.numbers))(*step.numbers), table, 0, step.units)
+    for extents, count in cases.some(5, list(product([*EXTENTS, *NARROW, *IN_ROWS], [2, 31, 64, 700]))):
+        rows, columns, inner = extents
+        sizes = rows * inner, inner * columns, rows * columns
+        memory = [Guarded(count * size * dtype.size) for size in sizes]
+        run, units = step_in([one.address for one in memory], count, extents, dtype)
+        run(units)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
+def test_a_share_of_a_stack_leaves_other_results_alone(dtype: dtypes.Dtype, cases: Cases) -> None:
+    for extents, count in cases.some(5, list(product([*EXTENTS, *NARROW, *IN_ROWS], [2, 31, 64]))):
+        rows, columns, inner = extents
+        a, b, c = [np.zeros(count * n * dtype.size, np.uint8) for n in (rows * inner, inner * columns, rows * columns)]
+        run, units = step_in([x.ctypes.data for x in (a, b, c)], count, extents, dtype)
+        if units != count:
+            continue
+        for share in range(0, count, 3):
+            c[:] = 99
+            run(share)
+            done = share * rows * columns * dtype.size
+            assert (c[:done] == 0).all()
+            assert (c[done:] == 99).all()
 
 
 @pytest.mark.parametrize("level", ["+avx2", "+avx512f"])

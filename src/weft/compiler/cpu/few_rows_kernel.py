@@ -411,11 +411,8 @@ class FewRowsKernel:
             if self.result is dtypes.bfloat16:
                 store(both, pairs_of_bfloat16.rounded(L, *sums), dtypes.uint16, location, None)
                 continue
-            order = ", ".join([f"i32 {lane + half}" for lane in range(L.width) for half in (0, L.width)])
-            operands = ", ".join([f"{self.type} {total.name}" for total in sums])
             total = e.slot(both.type_of(dtype))
-            name = e.assign(f"shufflevector {operands}, <{both.width} x i32> <{order}>")
-            e.store(both.type_of(dtype), name, total)
+            e.store(both.type_of(dtype), pairs_of_bfloat16.together(L, *sums).name, total)
             with e.when("%again"):
                 before = load(both, dtype, location, None) + Value(both, e.load(both.type_of(dtype), total), dtype)
                 e.store(both.type_of(dtype), before.name, total)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import converted_stacks, few_rows, product_pairs, tiny_stacks
+from weft.compiler.cpu import converted_stacks, few_rows, product_pairs, tiny_rows, tiny_stacks
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul_of_few import stored, strip_of
 from weft.compiler.cpu.product_step import Sources
 from weft.compiler.cpu.tiny_groups import Tiny
+from weft.dtypes import Dtype
 
 
 def of_stack(product: Product) -> Tiled | None:
@@ -20,20 +21,25 @@ def of_stack(product: Product) -> Tiled | None:
 
 def _of_tiny_stack(product: Product) -> Tiled | None:
     """A product of matrices so small that vectors have elements of several rows, if they follow each other in memory.
-    In half precision they are converted in groups."""
+    In half precision they are converted in groups, unless they are multiplied row by row; then a single column is a row
+    of the transposed product."""
     dtype, sources, places, (rows, columns, inner) = product[:4]
-    if not tiny_stacks.may_take(product.extents) or not _follow_each_other(product):
+    if not tiny_stacks.may_take(product.extents, product.sources.left) or not _follow_each_other(product):
         return None
-    a_row, a_inner, b_inner, b_column = [int(stride) for stride in product.strides]
-    extents, strides = (int(rows), int(columns), int(inner)), (a_row, a_inner, b_inner, b_column)
-    if sources.left is sources.right and tiny_stacks.reads(sources.left, extents):
-        tiny = Tiny(sources.left, sources.result(dtype), extents, strides)
+    extents = int(rows), int(columns), int(inner)
+    if rows > columns == 1:
+        of_row = product.transposed()
+        tiny = _tiny(of_row, sources.left)
+        if sources.left is sources.right and tiny_rows.takes(tiny):
+            return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(of_row.places), extents[:2]
+    tiny = _tiny(product, sources.left)
+    if sources.left is sources.right and tiny_stacks.reads(tiny):
         if not tiny_stacks.takes(tiny):
             return None
         return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(places), extents[:2]
     if sources.left not in HALVES or sources.right not in HALVES:
         return None
-    tiny = Tiny(dtype, sources.result(dtype), extents, strides)
+    tiny = _tiny(product, dtype)
     sizes = rows * inner, inner * columns, rows * columns
     group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
     if group == 0 or not tiny_stacks.takes(tiny):
@@ -41,6 +47,14 @@ def _of_tiny_stack(product: Product) -> Tiled | None:
     of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group)
     numbers = converted_stacks.step_numbers(places, sizes, group, 1, of_matrices)
     return partial(converted_stacks.address_of_tiny, tiny, sources), numbers, extents[:2]
+
+
+def _tiny(product: Product, source: Dtype) -> Tiny:
+    """The kind of stack, if operands are read as ``source``."""
+    (rows, columns, inner), strides = product.extents, product.strides
+    a_row, a_inner, b_inner, b_column = [int(stride) for stride in strides]
+    extents = int(rows), int(columns), int(inner)
+    return Tiny(source, product.sources.result(product.dtype), extents, (a_row, a_inner, b_inner, b_column))
 
 
 def _follow_each_other(product: Product) -> bool:

@@ -29,6 +29,14 @@ def rounded(L: Lanes, first: Value, second: Value) -> Value:
     return both
 
 
+def together(L: Lanes, first: Value, second: Value) -> Value:
+    """Both sums of each pair, in the order of memory."""
+    both = Lanes(L.emitter, 2 * L.width)
+    order = ", ".join([f"i32 {lane + half}" for lane in range(L.width) for half in (0, L.width)])
+    operands = ", ".join([f"{L.type_of(total.dtype)} {total.name}" for total in (first, second)])
+    return Value(both, L.emitter.assign(f"shufflevector {operands}, <{both.width} x i32> <{order}>"), first.dtype)
+
+
 def _joined(L: Lanes, low: Value, high: Value) -> Value:
     """Lower halves of lanes from ``low``, upper ones from ``high``."""
     e, both = L.emitter, Lanes(L.emitter, 2 * L.width)

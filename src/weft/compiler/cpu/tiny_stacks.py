@@ -1,8 +1,8 @@
 """Products of stacks of matrices so small that a vector holds elements of several rows, or of several matrices.
 
-Results are computed in the order in which they are in memory, in whole vectors. Extents and strides are constants of
-the code, so for each term of a vector of results, the elements of an operand are a shuffle of one or two vectors that
-are read from memory.
+Results are computed in the order in which they are in memory, in whole vectors, if they are not computed row by row
+(`tiny_rows`, `tiny_blocks`). Extents and strides are constants of the code, so for each term of a vector of results,
+the elements of an operand are a shuffle of one or two vectors that are read from memory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from math import ceil, prod
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import HALVES
+from weft.compiler.cpu import tiny_blocks, tiny_rows
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
+from weft.compiler.cpu.tiny_elements import TinyElementsWriter
 from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, vector_bytes
 from weft.compiler.cpu.tiny_pairs import TinyPairsWriter
 from weft.dtypes import Dtype
@@ -25,7 +28,7 @@ MOST_EXTENT, MOST_WORK = 6, 125
 """The most rows, columns or terms of a matrix, and the most multiplications of two of them: with more, shuffles take
 longer than reading each row by itself."""
 
-DTYPES = (dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
+DTYPES = (dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
 
 NARROW_COLUMNS, MOST_WORK_OF_NARROW, MOST_ODD = 12, 1024, 5
 """The most columns and multiplications of larger matrices, if their columns are few. An odd number of columns has at
@@ -44,19 +47,32 @@ shuffled. Both take the same unit of the processor there, which has one for each
 # The position of the step's number after the places of both operands and the result: for how many matrices after the
 # last one there is memory of operands, which may be read.
 _BEHIND = 6
+_GROUPS = "groups"
+"""The name of the function that multiplies groups."""
 
 
-def may_take(extents: tuple[int, int, int]) -> bool:
-    """Whether matrices of these rows, columns and terms are so small that they may be computed here. Processors without
-    AVX2 lack shuffles that move elements to any place."""
+def may_take(extents: tuple[int, int, int], source: Dtype) -> bool:
+    """Whether matrices of these rows, columns and terms, with left operands of the dtype ``source``, are so small that
+    they may be computed here. Processors without AVX2 lack shuffles that move elements to any place."""
     rows, columns, inner = extents
-    narrow = columns <= NARROW_COLUMNS and rows * columns * inner <= MOST_WORK_OF_NARROW
-    return min(extents) > 0 and (narrow or _are_few(extents)) and "+avx2" in host.current().features
+    if source in HALVES:
+        largest = max(rows * inner, inner * columns, rows * columns)
+        few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
+    else:
+        few = columns <= NARROW_COLUMNS and rows * columns * inner <= MOST_WORK_OF_NARROW
+    return min(extents) > 0 and few and "+avx2" in host.current().features
 
 
 def takes(tiny: Tiny) -> bool:
     """Whether matrices are computed here."""
-    return _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
+    return _by_rows(tiny) is not None or _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
+
+
+def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter | tiny_blocks.TinyBlocksWriter] | None:
+    """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
+    if tiny_rows.takes(tiny):
+        return tiny_rows.TinyRowsWriter
+    return tiny_blocks.TinyBlocksWriter if tiny_blocks.takes(tiny) else None
 
 
 def _are_few(extents: tuple[int, int, int]) -> bool:
@@ -67,7 +83,9 @@ def _is_narrow(tiny: Tiny) -> bool:
     """Whether rows are so short that they would fill vectors badly if each were read by itself, or stored as columns of
     a transposed result; and the code is not too long."""
     (rows, columns, inner), lanes = tiny.extents, tiny.at_once
-    if columns > NARROW_COLUMNS or tiny.group * rows * columns * inner > MOST_STEPS * lanes:
+    if columns > NARROW_COLUMNS or rows * columns * inner > MOST_WORK_OF_NARROW:
+        return False
+    if tiny.group * rows * columns * inner > MOST_STEPS * lanes:
         return False
     if tiny.source is dtypes.bfloat16:
         # Pairs of terms that are no neighbours are read in two parts by processors that shuffle parts of vectors.
@@ -86,12 +104,12 @@ def _are_near(tiny: Tiny) -> bool:
     return near and ceil(left) + ceil(right) <= MOST_READ[tiny.source is dtypes.bfloat16]
 
 
-def reads(source: Dtype, extents: tuple[int, int, int]) -> bool:
-    """Whether operands of a dtype are not converted before."""
-    if source is dtypes.float16:
-        _, columns, inner = extents
+def reads(tiny: Tiny) -> bool:
+    """Whether operands are not converted before."""
+    if tiny.source is dtypes.float16 and _by_rows(tiny) is None:
+        _, columns, inner = tiny.extents
         return vector_bytes() < LONG_VECTORS or (columns <= MOST_COLUMNS and inner <= MOST_TERMS)
-    return source in DTYPES
+    return tiny.source in DTYPES
 
 
 def step_numbers(places: Sequence[Place], behind: int = 0) -> list[int]:
@@ -114,56 +132,65 @@ def generate(tiny: Tiny, name: str) -> str:
 
 def functions(tiny: Tiny, name: str, linkage: str = "") -> list[EmittedFunction]:
     """The function of the step, and the one that it calls."""
-    group = _group_of(tiny)
-    return [group.function("group"), _StepWriter(tiny, group.ends).function(name, linkage)]
+    groups = _groups_of(tiny)
+    return [groups.function(_GROUPS), _StepWriter(groups).function(name, linkage)]
 
 
 def ends_of(tiny: Tiny) -> dict[str, int]:
-    """How many elements of each operand may be read for a group, counted from its first one."""
-    group = _group_of(tiny)
-    group.function("group")
-    return group.ends
+    """How many elements of each operand and of the result may be accessed for a group, counted from its first one."""
+    groups = _groups_of(tiny)
+    groups.function(_GROUPS)
+    return groups.ends
 
 
-def _group_of(tiny: Tiny) -> GroupWriter | TinyPairsWriter:
-    return TinyPairsWriter(tiny) if tiny.source is dtypes.bfloat16 else GroupWriter(tiny)
+def _groups_of(tiny: Tiny) -> GroupWriter:
+    by_rows = _by_rows(tiny)
+    if by_rows is not None:
+        return by_rows(tiny)
+    return TinyPairsWriter(tiny) if tiny.source is dtypes.bfloat16 else TinyElementsWriter(tiny)
 
 
 class _StepWriter(Integers):
-    """Writes the step: a loop over groups. If there is no memory after the last matrices, they are copied to the stack
-    first, and their results from there."""
+    """Writes the step. Matrices after which there is not enough memory are copied to the stack first, and their results
+    from there."""
 
-    def __init__(self, tiny: Tiny, ends: dict[str, int]) -> None:
+    def __init__(self, groups: GroupWriter) -> None:
         super().__init__(Emitter())
-        self.bytes, self.group = tiny.bytes, tiny.group
-        self.needed = max([-(-end // tiny.sizes[operand]) for operand, end in ends.items()])
-        """From how many matrices on a group needs no copies."""
-        rooms = {
-            **{operand: end * tiny.source.size for operand, end in ends.items()},
-            "c": tiny.group * self.bytes["c"],
-        }
+        tiny, ends = groups.tiny, groups.ends
+        self.bytes, self.matrices = tiny.bytes, groups.matrices
+        self.needed = {name: -(-end // tiny.sizes[name]) for name, end in ends.items()}
+        """How many matrices there must be in memory for a group that is not copied."""
+        rooms = {name: end * (tiny.result if name == "c" else tiny.source).size for name, end in ends.items()}
         self.copies = {name: self.e.slot(f"[{room} x i8], align 64") for name, room in rooms.items()}
 
     def function(self, name: str, linkage: str) -> EmittedFunction:
-        e = self.e
-        bases = {name: self.memory(slot) for name, slot in SLOTS.items()}
-        room = self.add("%end", self.number(_BEHIND))
-        with e.loop("%begin", "%end", self.group) as first:
-            here = {name: self.moved(base, self.multiply(first, self.bytes[name])) for name, base in bases.items()}
-            left = self.subtract("%end", first)
-            count = self.smaller(left, self.group)
-            few = self.compare("slt", left, self.group)
-            if self.needed > self.group:
-                few_read = self.compare("slt", self.subtract(room, first), self.needed)
-                few = e.assign(f"or i1 {few}, {few_read}")
-            with e.when(few):
-                for operand in "ab":
-                    self._copy(here[operand], self.copies[operand], self.multiply(count, self.bytes[operand]))
-            places = [e.assign(f"select i1 {few}, ptr {self.copies[name]}, ptr {here[name]}") for name in SLOTS]
-            e.emit(f"call void @group({', '.join([f'ptr {place}' for place in places])})")
-            with e.when(few):
-                self._copy(self.copies["c"], here["c"], self.multiply(count, self.bytes["c"]))
+        e, bases = self.e, {name: self.memory(slot) for name, slot in SLOTS.items()}
+        count = self.subtract("%end", "%begin")
+        whole = self._groups_in(count, self.needed["c"])
+        needed = max(self.needed["a"], self.needed["b"])
+        if needed > self.needed["c"]:
+            whole = self.smaller(whole, self._groups_in(self.add(count, self.number(_BEHIND)), needed))
+        self._multiply(self._places(bases, "%begin"), whole)
+        with e.loop(self.add("%begin", self.multiply(whole, self.matrices)), "%end", self.matrices) as first:
+            left = self.smaller(self.subtract("%end", first), self.matrices)
+            places = self._places(bases, first)
+            for operand in "ab":
+                self._copy(places[operand], self.copies[operand], self.multiply(left, self.bytes[operand]))
+            self._multiply(self.copies, "1")
+            self._copy(self.copies["c"], places["c"], self.multiply(left, self.bytes["c"]))
         return e, e.function(name, STEP, linkage)
+
+    def _groups_in(self, matrices: str, needed: int) -> str:
+        """How many groups there are in so many matrices, the last of which needs memory for some."""
+        after = self.add(matrices, self.matrices - needed)
+        return self.divide(self.larger(after, "0"), self.matrices)
+
+    def _places(self, bases: dict[str, str], first: str) -> dict[str, str]:
+        return {name: self.moved(base, self.multiply(first, self.bytes[name])) for name, base in bases.items()}
+
+    def _multiply(self, places: dict[str, str], count: str) -> None:
+        pointers = ", ".join([f"ptr {places[name]}" for name in SLOTS])
+        self.e.emit(f"call void @{_GROUPS}({pointers}, i64 {count})")
 
     def _copy(self, source: str, target: str, size: str) -> None:
         self.e.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"

@@ -1,0 +1,116 @@
+"""Products of small matrices of half precision that are too large for code without loops.
+
+Both operands are converted to memory in the first cache, and blocks of rows are multiplied from there.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu.product_step import multiply_add, read
+from weft.compiler.cpu.tiny_groups import Tiny, vector_bytes
+from weft.compiler.cpu.tiny_rows import OTHERS, REGISTERS
+from weft.compiler.cpu.tiny_sums import TinySumsWriter
+
+MOST_COLUMNS = 32
+MOST_ELEMENTS = 2048
+"""How many elements an operand, or the result, has at most."""
+LONG_ROW, MOST_LEFT = 4, 64
+"""If a row has so many vectors, registers hold the sums of few rows, and the left operand has at most the second number
+of elements."""
+
+
+def takes(tiny: Tiny) -> bool:
+    """Whether matrices are computed here."""
+    _, columns, _ = tiny.extents
+    vectors = -(-columns // tiny.lanes)
+    if tiny.source not in HALVES or tiny.strides[3] != 1 or columns > MOST_COLUMNS:
+        return False
+    if vectors >= LONG_ROW and tiny.sizes["a"] > MOST_LEFT:
+        return False
+    # Fewer columns would fill half a vector at most.
+    return 2 * columns > tiny.lanes and max(tiny.sizes.values()) <= MOST_ELEMENTS
+
+
+class TinyBlocksWriter(TinySumsWriter):
+    """Multiplies a matrix. A part is a row."""
+
+    def __init__(self, tiny: Tiny) -> None:
+        super().__init__(tiny, 1, 1, tiny.extents[0])
+        lanes = tiny.lanes
+        elements = {"a": -(-tiny.sizes["a"] // lanes) * lanes, "b": tiny.extents[2] * self.vectors * lanes}
+        self.left, self.right = [self.e.slot(f"[{count} x float], align 64") for count in elements.values()]
+
+    def write(self) -> None:
+        tiny = self.tiny
+        rows, columns, inner = tiny.extents
+        most = (REGISTERS[vector_bytes()] - OTHERS) // self.vectors
+        height = -(-rows // -(-rows // most))
+        self.ends["b"] = (inner - 1) * tiny.strides[2] + self.vectors * self.L.width
+        self._convert_left()
+        if height < rows:
+            self._convert_right()
+        results, self.ends["c"] = self.places["c"], 0
+        with self.e.loop("0", str(rows), height) as number:
+            # The last block may have rows of the one before.
+            first = self.smaller(number, rows - height)
+            self.places["c"] = self.moved(results, self.multiply(first, columns * tiny.result.size))
+            self._multiply(first, range(height))
+        self.ends["c"] = max(tiny.sizes["c"], self.ends["c"] + (rows - height) * columns)
+
+    def _convert_left(self) -> None:
+        L, lanes, size = self.L, self.L.width, self.tiny.sizes["a"]
+        with self.e.loop("0", str(size), lanes) as index:
+            value = read(L, self.tiny.source, self.places["a"], index, None, dtypes.float32)
+            store(L, value, dtypes.float32, Location(self.left, index, False, 64), None)
+        self.ends["a"] = -(-size // lanes) * lanes
+
+    def _convert_right(self) -> None:
+        """Write vectors of the right operand, one term after the other."""
+        with self.e.loop("0", str(self.tiny.extents[2])) as term:
+            for vector, value in enumerate(self._columns(term)):
+                store(self.L, value, dtypes.float32, self._place(term, vector), None)
+
+    def _place(self, term: str, vector: int) -> Location:
+        """Where a converted vector of the right operand is."""
+        width = self.L.width
+        return Location(self.right, self.add(self.multiply(term, self.vectors * width), vector * width), False, 64)
+
+    def _columns(self, term: str) -> list[Value]:
+        """The vectors of the right operand for a term."""
+        L, source, type_ = self.L, self.tiny.source, self.L.type_of(dtypes.uint32)
+        row = self.moved(self.places["b"], self.multiply(term, self.tiny.strides[2]), "i16")
+        places = [self.moved(row, vector * L.width, "i16") for vector in range(self.vectors)]
+        found: list[Value] = []
+        for place in places[: self.paired : 2]:
+            pairs = self.e.assign(f"load {type_}, ptr {place}, align 2")
+            found += pairs_of_bfloat16.apart(L, Value(L, pairs, dtypes.uint32))
+        return [*found, *[read(L, source, place, "0", None, dtypes.float32) for place in places[self.paired :]]]
+
+    def _multiply(self, first: str, rows: range) -> None:
+        """Multiply a block of rows, and store the sums."""
+        e, L, tiny = self.e, self.L, self.tiny
+        type_, vectors = L.type_of(dtypes.float32), range(self.vectors)
+        a_row, a_inner, _, _ = tiny.strides
+        sums = {key: e.slot(type_) for key in product(rows, vectors)}
+        for slot in sums.values():
+            e.store(type_, L.constant(0, dtypes.float32).name, slot)
+        block = self.moved(self.left, self.multiply(first, a_row), "float")
+        with e.loop("0", str(tiny.extents[2])) as term:
+            if len(rows) < tiny.extents[0]:
+                right = [load(L, dtypes.float32, self._place(term, vector), None) for vector in vectors]
+            else:
+                right = self._columns(term)
+            start = self.moved(block, self.multiply(term, a_inner), "float")
+            for row in rows:
+                left = L.splat(load(Lanes(e, 1), dtypes.float32, Location(start, str(row * a_row), False), None))
+                for vector in vectors:
+                    slot = sums[row, vector]
+                    total = Value(L, e.load(type_, slot), dtypes.float32)
+                    e.store(type_, multiply_add(L, left, right[vector], total).name, slot)
+        self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtypes.float32) for key, slot in sums.items()})

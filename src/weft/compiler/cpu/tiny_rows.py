@@ -1,0 +1,186 @@
+"""Products of groups of small matrices of half precision, row by row.
+
+The right operand is converted to vectors in registers, and the left one to numbers in memory, once for all rows. A
+vector of sums has as many rows as fill it, with the elements of a column in neighbouring lanes. So the elements of the
+left operand for a term are neighbours in memory, and one instruction reads and repeats them.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu.memory import opaque
+from weft.compiler.cpu.product_step import multiply_add
+from weft.compiler.cpu.tiny_groups import Tiny, shuffled, vector_bytes
+from weft.compiler.cpu.tiny_halves import TinyHalves
+from weft.compiler.cpu.tiny_pairs import TinyPairs
+from weft.compiler.cpu.tiny_sums import TinySumsWriter
+
+REGISTERS = {64: 32, 32: 16}
+"""How many vectors registers hold, by their bytes."""
+OTHERS = 4
+"""How many registers are for other vectors than sums."""
+FEWEST_SUMS = 8
+"""How many vectors of sums a group has at least: each addition waits for the one before."""
+
+MOST_COLUMNS, MOST_ROWS_TOGETHER = 16, 4
+"""The most columns, and the most rows of a vector of sums: more rows take longer than shuffling both operands."""
+MOST_WORK = 4096
+"""How many multiplications the code for a group has at most, in all lanes: it takes time to generate."""
+
+
+def takes(tiny: Tiny) -> bool:
+    """Whether matrices are computed here."""
+    (rows, columns, inner), lanes = tiny.extents, tiny.lanes
+    if tiny.source not in HALVES or columns > MOST_COLUMNS:
+        return False
+    together = _rows_together(columns, lanes)
+    if lanes < pairs_of_bfloat16.MOST_LANES and not _suits_short_vectors(tiny, together):
+        return False
+    if together > MOST_ROWS_TOGETHER or (together == MOST_ROWS_TOGETHER and not _fills(tiny, together)):
+        return False
+    sums = -(-rows // together) * -(-columns // lanes)
+    return max(sums, FEWEST_SUMS) * lanes * inner <= MOST_WORK
+
+
+def _suits_short_vectors(tiny: Tiny, together: int) -> bool:
+    """Whether processors without AVX-512, which lack shuffles from any place to any other, need few of them."""
+    beside = tiny.strides[3] == 1
+    return together == 1 and (beside or (tiny.source is dtypes.bfloat16 and tiny.extents[1] <= tiny.lanes))
+
+
+def _fills(tiny: Tiny, together: int) -> bool:
+    """Whether few lanes are empty. A matrix that is one vector is computed faster if both operands are shuffled, unless
+    it is of float16 and has many terms."""
+    rows, columns, inner = tiny.extents
+    if rows == together:
+        return tiny.source is dtypes.float16 and inner > together
+    return columns == together if rows < together else rows % together in (0, together - 1)
+
+
+def _rows_together(columns: int, lanes: int) -> int:
+    """How many rows a vector has."""
+    return max(1, lanes >> (columns - 1).bit_length())
+
+
+class TinyRowsWriter(TinySumsWriter):
+    """Multiplies a group of matrices. If a matrix has fewer rows than a part, parts have rows of several matrices."""
+
+    def __init__(self, tiny: Tiny) -> None:
+        rows, columns, inner = tiny.extents
+        together = _rows_together(columns, tiny.lanes)
+        self.are_mixed = rows < together
+        whole = rows if self.are_mixed else -(-rows // together) * together
+        matrices = max(1, -(-FEWEST_SUMS * tiny.lanes // max(columns, tiny.lanes)) * together // whole)
+        if self.are_mixed:
+            matrices = -(-matrices // together) * together
+        super().__init__(tiny, matrices, together, whole)
+        self.elements = TinyPairs(self) if self.in_pairs else TinyHalves(self)
+        self.in_order = self.together == 1 or (tiny.strides[0] == 1 and not self.are_mixed)
+        """Whether the left operand is converted in the order in which it is in memory."""
+        self.at_once = tiny.lanes // (1 if self.in_order else self.together)
+        """Of how many elements, or else for how many terms, a vector of the left operand is."""
+        self.alternate = self.in_pairs and (self.together == 1 or not self.in_order)
+        """Whether two vectors of the left operand have neighbours, because they are made of pairs of bfloat16."""
+        size = matrices * rows * inner if self.in_order else self.parts * inner
+        self.left_vectors = -(-size // self.at_once)
+        self.left_vectors += self.left_vectors % 2
+        # LLVM would replace memory that it knows by shuffles of registers.
+        room = self.e.slot(f"[{(self.left_vectors + 1) * tiny.lanes} x float], align 64")
+        self.left = opaque(self.e, room)
+        self._right: dict[tuple[int, int], list[Value]] = {}
+
+    def write(self) -> None:
+        self.elements.forget()
+        self._right = {}
+        self._convert_left()
+        height = self._height()
+        for first in range(0, self.parts, height):
+            self._multiply(range(first, min(self.parts, first + height)))
+
+    def _height(self) -> int:
+        """How many parts are added up at the same time: all, if registers hold their sums, or as many as leave
+        registers for the right operand."""
+        free, vectors = REGISTERS[vector_bytes()] - OTHERS, self.vectors
+        if self.parts * vectors <= free:
+            return self.parts
+        most = max(FEWEST_SUMS, free - self.tiny.extents[2] * vectors) // vectors
+        height = -(-self.parts // -(-self.parts // most))
+        return height + height % 2
+
+    def _convert_left(self) -> None:
+        """Write the left operand to memory as float32."""
+        lanes = self.L.width
+        orders = [[self._element_at(number, lane) for lane in range(lanes)] for number in range(self.left_vectors)]
+        for number, vector in enumerate(self.elements.vectors("a", orders)):
+            store(self.L, vector, dtypes.float32, Location(self.left, str(number * lanes), False, 64), None)
+
+    def _element_at(self, number: int, lane: int) -> int:
+        """The element of the left operand in a lane of a vector."""
+        at_once, inner = self.at_once, self.tiny.extents[2]
+        place, row = divmod(lane, self.L.width // at_once)
+        index = number * at_once + place
+        if self.alternate:
+            index = number // 2 * 2 * at_once + 2 * place + number % 2
+        if self.in_order:
+            return index
+        part, term = divmod(min(index, self.parts * inner - 1), inner)
+        return self._element(part, row, term)
+
+    def _element(self, part: int, row: int, term: int) -> int:
+        """The element of the left operand for a term of a row of a part."""
+        a_row, a_inner, _, _ = self.tiny.strides
+        matrix, inside = self.row_of(part, row)
+        nearest = min(inside, self.tiny.extents[0] - 1)
+        return matrix * self.tiny.sizes["a"] + nearest * a_row + term * a_inner
+
+    def _left(self, part: int, term: int) -> Value:
+        """The elements of the left operand for a term of a part, repeated for all columns."""
+        L, e, together, at_once = self.L, self.e, self.together, self.at_once
+        index = self._element(part, 0, term) if self.in_order else part * self.tiny.extents[2] + term
+        if self.alternate:
+            two, inside = divmod(index, 2 * at_once)
+            index = (2 * two + inside % 2) * at_once + inside // 2
+        location = Location(self.left, str(index * (L.width // at_once)), False)
+        if together == 1:
+            return L.splat(load(Lanes(e, 1), dtypes.float32, location, None))
+        read = load(Lanes(e, together), dtypes.float32, location, None).name
+        order = [*range(together)] * (L.width // together)
+        return Value(L, shuffled(e, [read], order, together, "float"), dtypes.float32)
+
+    def _right_for(self, part: int, term: int) -> list[Value]:
+        """The vectors of the right operand for a term of a part. They are made for two terms at once."""
+        owner = part if self.are_mixed else self.row_of(part, 0)[0]
+        if (owner, term) not in self._right:
+            numbers = [term, min(term + 1, self.tiny.extents[2] - 1)]
+            orders = [self._order(part, number, v) for number in numbers for v in range(self.vectors)]
+            made = self.elements.vectors("b", orders)
+            self._right[owner, term + 1] = made[self.vectors :]
+            self._right[owner, term] = made[: self.vectors]
+        return self._right[owner, term]
+
+    def _order(self, part: int, term: int, vector: int) -> list[int]:
+        """The elements of the right operand for a term, in lanes. Those after the last column have any value."""
+        columns, (_, _, b_inner, b_column) = self.tiny.extents[1], self.tiny.strides
+        found = []
+        for lane in range(self.L.width):
+            place, row = divmod(lane, self.together)
+            matrix, _ = self.row_of(part, row if self.are_mixed else 0)
+            column = self.column(vector, place)
+            distance = column if b_column == 1 else min(column, columns - 1) * b_column
+            found.append(matrix * self.tiny.sizes["b"] + term * b_inner + distance)
+        return found
+
+    def _multiply(self, parts: range) -> None:
+        L, vectors = self.L, range(self.vectors)
+        totals = {key: L.constant(0, dtypes.float32) for key in product(parts, vectors)}
+        for term, part in product(range(self.tiny.extents[2]), parts):
+            left, right = self._left(part, term), self._right_for(part, term)
+            for v in vectors:
+                totals[part, v] = multiply_add(L, left, right[v], totals[part, v])
+        self.store_sums(parts, totals)

@@ -1,0 +1,110 @@
+"""How sums of rows of small matrices are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+from weft import dtypes
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import Location, store
+from weft.compiler.codegen.values import SumOfProducts, Value
+from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled
+
+
+class TinySumsWriter(GroupWriter):
+    """Writes a function that adds up rows of results, and stores them.
+
+    A part is the rows that fill a vector, or one row that fills several ``vectors``. A matrix counts as some ``rows``:
+    its last part may have lanes of rows that do not exist, with any numbers. Parts are counted through all matrices.
+    """
+
+    def __init__(self, tiny: Tiny, matrices: int, together: int, rows: int) -> None:
+        super().__init__(tiny, matrices)
+        self.vectors = -(-tiny.extents[1] // tiny.lanes)
+        self.together, self.rows = together, rows
+        """How many rows a part has, and a matrix."""
+        self.parts = matrices * rows // together
+        self.in_pairs = tiny.source is dtypes.bfloat16
+        self.paired = self.vectors // 2 * 2 if self.in_pairs else 0
+        """For so many vectors of columns, one of two has the first columns of pairs, the other one the second ones."""
+
+    def row_of(self, part: int, row: int) -> tuple[int, int]:
+        """The matrix of a row of a part, and which row of it this is."""
+        return divmod(part * self.together + row, self.rows)
+
+    def column(self, vector: int, place: int) -> int:
+        """The column at a place of a vector."""
+        if vector < self.paired:
+            return vector // 2 * 2 * self.L.width + 2 * place + vector % 2
+        return vector * self.L.width + place
+
+    def store_sums(self, parts: range, totals: Mapping[tuple[int, int], Value]) -> None:
+        """Store the sums of some parts, by the numbers of part and vector."""
+        if self.vectors == 1 and self.tiny.result is dtypes.bfloat16:
+            for part, other in self._twos(parts):
+                self._store_two(part, other, totals[part, 0], totals[other, 0])
+            return
+        for part in parts:
+            for v in range(0, self.paired, 2):
+                self._store_pairs(part, v, totals[part, v], totals[part, v + 1])
+            for v in range(self.paired, self.vectors):
+                self._store(part, v, totals[part, v])
+
+    def _twos(self, parts: range) -> list[tuple[int, int]]:
+        """Parts whose rows are neighbours, two by two; the last one may be alone."""
+        found, left = [], list(parts)
+        while left:
+            part = left.pop(0)
+            end = self._start_of(part) + self.together * self.tiny.extents[1]
+            follows = left and self._start_of(left[0]) == end
+            found.append((part, left.pop(0) if follows else part))
+        return found
+
+    def _start_of(self, part: int) -> int:
+        """Where the results of a part begin."""
+        matrix, row = self.row_of(part, 0)
+        return matrix * self.tiny.sizes["c"] + row * self.tiny.extents[1]
+
+    def _store(self, part: int, vector: int, total: Value) -> None:
+        L, result, name = self.L, self.tiny.result, total.name
+        if self.together > 1:
+            rows, columns = range(self.together), range(self.tiny.extents[1])
+            order = [column * self.together + row for row, column in product(rows, columns)]
+            name = shuffled(self.e, [name], _filled(order, L.width), L.width, "float")
+        self._write(L, SumOfProducts(L, name, result), self._start_of(part) + vector * L.width)
+
+    def _store_pairs(self, part: int, vector: int, *totals: Value) -> None:
+        """Store the sums of the first columns of pairs and those of the second ones."""
+        L, both = self.L, Lanes(self.e, 2 * self.L.width)
+        if self.tiny.result is dtypes.bfloat16:
+            value = pairs_of_bfloat16.rounded(L, *totals)
+        else:
+            value = pairs_of_bfloat16.together(L, *totals)
+        self._write(both, value, self._start_of(part) + vector * L.width)
+
+    def _store_two(self, part: int, other: int, first: Value, second: Value) -> None:
+        """Store the sums of two parts as bfloat16."""
+        L, together, columns = self.L, self.together, self.tiny.extents[1]
+        both, pairs = Lanes(self.e, 2 * L.width), pairs_of_bfloat16.rounded(L, first, second).name
+        if L.width == pairs_of_bfloat16.MOST_LANES:
+            rows = product(range(2), range(together), range(columns))
+            order = [2 * (column * together + row) + half for half, row, column in rows]
+            name = shuffled(self.e, [pairs], _filled(order, both.width), both.width)
+            self._write(both, Value(both, name, dtypes.uint16), self._start_of(part))
+            return
+        name = shuffled(self.e, [pairs], [*range(0, both.width, 2), *range(1, both.width, 2)], both.width)
+        for half, place in enumerate((part,) if other == part else (part, other)):
+            lanes = range(half * L.width, (half + 1) * L.width)
+            mine = Value(L, shuffled(self.e, [name], lanes, both.width), dtypes.uint16)
+            self._write(L, mine, self._start_of(place))
+
+    def _write(self, L: Lanes, value: Value, first: int) -> None:
+        """Store a vector of results, and garbage after the last one."""
+        self.ends["c"] = max(self.ends["c"], first + L.width)
+        store(L, value, value.dtype, Location(self.places["c"], str(first), False), None)
+
+
+def _filled(order: Sequence[int], width: int) -> list[int | None]:
+    return [*order, *[None] * (width - len(order))]
