@@ -15,10 +15,10 @@ from typing import NamedTuple
 from weft import dtypes
 from weft.compiler.codegen import attached_calls, host, loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut, lacks_masks
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -171,12 +171,13 @@ def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
     """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
     as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
     one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
-    Zen 5; with other dtypes they do not)."""
+    Zen 5; with other dtypes they do not). Numbers of float16 take so long to convert that this does not matter."""
     if rows > FEW_SUMS:
         return 1
     if "+avx512f" in host.current().features:
         return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
-    return 2 if stride * source.size % (WAY_BYTES // 2) == 0 else 4
+    crowded = stride * source.size % (WAY_BYTES // 2) == 0
+    return 2 if crowded and source is not dtypes.float16 else 4
 
 
 def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
@@ -210,7 +211,7 @@ def functions(
         sizes["part"] = strip.vectors, True
     if strip.vectors > 1:
         sizes["edge"] = 1, True
-        if _lacks_masks(strip, sources):
+        if _has_single(strip, sources.right):
             sizes["single"] = 1, False
     kernels = {
         name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
@@ -228,10 +229,9 @@ def functions(
     return [*found, (step.e, step.function(name, linkage))]
 
 
-def _lacks_masks(strip: Strip, sources: Sources) -> bool:
-    """Whether columns are read as they lie and the processor has no masks for them: then it takes long to read part of
-    a vector."""
-    return not strip.across and sources.right in HALVES and "+avx512bw" not in host.current().features
+def _has_single(strip: Strip, source: Dtype) -> bool:
+    """Whether a single vector that is whole has a kernel without masks."""
+    return not strip.across and lacks_masks(source)
 
 
 _Pointers = tuple[str, str, str]
@@ -277,7 +277,7 @@ class _FewRowsStep(ProductStepWriter):
         """The strides of the rows that the kernels read: from row to row and from term to term."""
         if sources.left is not strip.dtype:
             self._prepare_conversion()
-        self.has_single = _lacks_masks(strip, sources)
+        self.has_single = _has_single(strip, sources.right)
         self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
 
