@@ -64,9 +64,9 @@ STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
 converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
 
-CONVERTED = 1 << 17
-"""A left operand of at most this many elements is converted once for all strips, others a block of terms at a time for
-each strip."""
+CONVERTED = 130 << 10
+"""A left operand of at most this many elements, with gaps between its rows, is converted once for all strips, others a
+block of terms at a time for each strip."""
 
 SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
@@ -76,7 +76,7 @@ ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
 """How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
 where that differs: then registers hold the sums of whole rows."""
 
-BLOCKS_OF_KEPT = {24: ((8, 3), (6, 4), (5, 5), (12, 2), (8, 2)), 12: ((6, 2), (4, 3))}
+BLOCKS_OF_KEPT = {24: ((8, 3), (6, 4), (5, 5), (8, 2), (12, 2)), 12: ((6, 2), (4, 3))}
 """Blocks of rows and vectors for columns of half precision that are kept for several blocks of rows, by how many sums
 registers hold."""
 
@@ -97,10 +97,11 @@ def strip_of(
     side_by_side: int = 1,
     halves: int = maxsize,
     far: bool = True,
+    threads: int = 1,
 ) -> Strip:
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, so
     many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
-    needs. ``halves`` is the number of terms, if the matrix has half precision."""
+    needs. ``halves`` is the number of terms, if the matrix has half precision; ``threads`` then share its strips."""
     vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
     if not across and rows > most:
         narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
@@ -116,7 +117,8 @@ def strip_of(
         vectors = max(1, min(8, registers // height, all_vectors))
     keeps = halves < maxsize and not across and height < rows
     if keeps:
-        height, vectors = _block_of_kept(rows, all_vectors, BLOCKS_OF_KEPT[registers])
+        height, vectors = _block_of_kept(rows, all_vectors, BLOCKS_OF_KEPT[registers], threads)
+        keeps = height < rows
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     far = not across or far
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, far, keeps=keeps)
@@ -128,13 +130,15 @@ def _height(rows: int, most: int) -> int:
 
 
 @as_a_whole
-def _block_of_kept(rows: int, vectors: int, blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Rows and vectors of a block that leaves few rows and vectors over."""
+def _block_of_kept(rows: int, vectors: int, blocks: Sequence[tuple[int, int]], threads: int) -> tuple[int, int]:
+    """Rows and vectors of a block that leaves few rows and vectors over, and few strips to the slowest thread."""
 
     def time(block: tuple[int, int]) -> float:
         height, wide = block
         strips, single = divmod(vectors, wide)
-        return -(-rows // height) * (strips * (height * wide + 2) + single * (1.5 * height + 2))
+        of_strip, of_single = height * wide + 2, single * (1.5 * height + 2)
+        of_slowest = -(-(strips + min(single, 1)) // max(threads, 1)) * of_strip
+        return -(-rows // height) * (strips * of_strip + of_single if threads <= 1 else of_slowest)
 
     return min([(_height(rows, height), min(wide, vectors)) for height, wide in blocks], key=time)
 
@@ -154,12 +158,13 @@ def divided(strip: Strip, source: Dtype, columns: int, pieces: int) -> Strip:
 
 @as_a_whole
 def _width_of(columns: int, lanes: int, most: int, pieces: int, in_pairs: bool) -> int:
-    """How many vectors of columns a strip has, so that there are as few strips as possible; vectors that are left over
-    are strips of their own."""
+    """How many vectors of columns a strip has, so that there are as few strips as possible, and then as few vectors
+    that are left over; these are strips of their own."""
     vectors = -(-columns // lanes)
     widest = max(1, min(most, vectors // max(pieces, 1)))
     step = 2 if in_pairs and widest % 2 == 0 else 1
-    return min(range(widest, widest // 2, -step), key=lambda width: vectors // width + vectors % width)
+    widths = range(widest, widest // 2, -step)
+    return min(widths, key=lambda width: (vectors // width + vectors % width, vectors % width))
 
 
 def terms_of(strip: Strip, source: Dtype) -> int:
@@ -187,6 +192,11 @@ def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> in
     wide = "+avx512f" in host.current().features
     crowded = stride * source.size % (WAY_BYTES // 2) == 0
     return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
+
+
+def converts_for_strips(sources: Sources, dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> bool:
+    """Whether each call of a step for one matrix converts the few rows once, for all strips that it computes."""
+    return sources.left is not dtype and matrices == 1 and min(extents[:2]) <= MOST_ROWS_OF_HALVES
 
 
 @cache

@@ -120,7 +120,7 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far, _busy(product))
     if not few and not _fills_strips(product, strip):
         return None
     if has_pairs(strip, sources.right) and not strip.keeps:
