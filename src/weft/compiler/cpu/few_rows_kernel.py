@@ -204,8 +204,13 @@ class FewRowsKernel:
 
     def _sum_along(self, starts: Sequence[str], keeps: bool = False) -> None:
         masks = self._masks()
+        # The next row is a sum in a loop: LLVM would compute it by a multiplication, for which some processors need a
+        # unit that multiplies vectors.
+        place, distance = self.e.slot("ptr"), self._times(self.parts, "%b_step")
+        self.e.store("ptr", "%b", place)
         with self.e.loop("0", "%inner", self.parts) as term:
-            row = self._further("%b", self._times(term, "%b_step"))
+            row = self.e.load("ptr", place)
+            self.e.store("ptr", self._further(row, distance), place)
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for column in self.columns:
                 prefetch(self.e, self._further(later, column), READ_SOON)
