@@ -102,7 +102,8 @@ def strip_of(
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, so
     many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
     needs. ``halves`` is the number of terms, if the matrix has half precision; ``threads`` then share its strips."""
-    vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
+    vector_bytes, registers = (64, 24) if "+avx512f" in host.current().features else (32, 12)
+    most = _most_rows_of_block()
     if not across and rows > most:
         narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
         most = narrow.get(-(-columns * dtype.size // vector_bytes), most)
@@ -122,6 +123,11 @@ def strip_of(
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     far = not across or far
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, far, keeps=keeps)
+
+
+def _most_rows_of_block() -> int:
+    """How many rows a block has at most, so that registers hold its sums."""
+    return 8 if "+avx512f" in host.current().features else 6
 
 
 def _height(rows: int, most: int) -> int:
@@ -177,7 +183,7 @@ def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
     as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
     one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
     Zen 5; with other dtypes they do not). Numbers of float16 take so long to convert that this does not matter."""
-    if rows > FEW_SUMS:
+    if _height(rows, _most_rows_of_block()) > FEW_SUMS:
         return 1
     if "+avx512f" in host.current().features:
         return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
