@@ -15,10 +15,10 @@ from typing import NamedTuple
 from weft import dtypes
 from weft.compiler.codegen import attached_calls, host, loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut
+from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut, lacks_masks
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -64,9 +64,9 @@ STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
 converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
 
-CONVERTED = 1 << 17
-"""A left operand of at most this many elements is converted once for all strips, others a block of terms at a time for
-each strip."""
+CONVERTED = 130 << 10
+"""A left operand of at most this many elements, with gaps between its rows, is converted once for all strips, others a
+block of terms at a time for each strip."""
 
 SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
@@ -76,7 +76,7 @@ ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
 """How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
 where that differs: then registers hold the sums of whole rows."""
 
-BLOCKS_OF_KEPT = {24: ((8, 3), (6, 4), (5, 5), (12, 2), (8, 2)), 12: ((6, 2), (4, 3))}
+BLOCKS_OF_KEPT = {24: ((8, 3), (6, 4), (5, 5), (8, 2), (12, 2)), 12: ((6, 2), (4, 3))}
 """Blocks of rows and vectors for columns of half precision that are kept for several blocks of rows, by how many sums
 registers hold."""
 
@@ -97,11 +97,13 @@ def strip_of(
     side_by_side: int = 1,
     halves: int = maxsize,
     far: bool = True,
+    threads: int = 1,
 ) -> Strip:
     """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, so
     many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
-    needs. ``halves`` is the number of terms, if the matrix has half precision."""
-    vector_bytes, registers, most = (64, 24, 8) if "+avx512f" in host.current().features else (32, 12, 6)
+    needs. ``halves`` is the number of terms, if the matrix has half precision; ``threads`` then share its strips."""
+    vector_bytes, registers = (64, 24) if "+avx512f" in host.current().features else (32, 12)
+    most = _most_rows_of_block()
     if not across and rows > most:
         narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
         most = narrow.get(-(-columns * dtype.size // vector_bytes), most)
@@ -116,10 +118,16 @@ def strip_of(
         vectors = max(1, min(8, registers // height, all_vectors))
     keeps = halves < maxsize and not across and height < rows
     if keeps:
-        height, vectors = _block_of_kept(rows, all_vectors, BLOCKS_OF_KEPT[registers])
+        height, vectors = _block_of_kept(rows, all_vectors, BLOCKS_OF_KEPT[registers], threads)
+        keeps = height < rows
     in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
     far = not across or far
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, far, keeps=keeps)
+
+
+def _most_rows_of_block() -> int:
+    """How many rows a block has at most, so that registers hold its sums."""
+    return 8 if "+avx512f" in host.current().features else 6
 
 
 def _height(rows: int, most: int) -> int:
@@ -128,13 +136,15 @@ def _height(rows: int, most: int) -> int:
 
 
 @as_a_whole
-def _block_of_kept(rows: int, vectors: int, blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Rows and vectors of a block that leaves few rows and vectors over."""
+def _block_of_kept(rows: int, vectors: int, blocks: Sequence[tuple[int, int]], threads: int) -> tuple[int, int]:
+    """Rows and vectors of a block that leaves few rows and vectors over, and few strips to the slowest thread."""
 
     def time(block: tuple[int, int]) -> float:
         height, wide = block
         strips, single = divmod(vectors, wide)
-        return -(-rows // height) * (strips * (height * wide + 2) + single * (1.5 * height + 2))
+        of_strip, of_single = height * wide + 2, single * (1.5 * height + 2)
+        of_slowest = -(-(strips + min(single, 1)) // max(threads, 1)) * of_strip
+        return -(-rows // height) * (strips * of_strip + of_single if threads <= 1 else of_slowest)
 
     return min([(_height(rows, height), min(wide, vectors)) for height, wide in blocks], key=time)
 
@@ -154,12 +164,13 @@ def divided(strip: Strip, source: Dtype, columns: int, pieces: int) -> Strip:
 
 @as_a_whole
 def _width_of(columns: int, lanes: int, most: int, pieces: int, in_pairs: bool) -> int:
-    """How many vectors of columns a strip has, so that there are as few strips as possible; vectors that are left over
-    are strips of their own."""
+    """How many vectors of columns a strip has, so that there are as few strips as possible, and then as few vectors
+    that are left over; these are strips of their own."""
     vectors = -(-columns // lanes)
     widest = max(1, min(most, vectors // max(pieces, 1)))
     step = 2 if in_pairs and widest % 2 == 0 else 1
-    return min(range(widest, widest // 2, -step), key=lambda width: vectors // width + vectors % width)
+    widths = range(widest, widest // 2, -step)
+    return min(widths, key=lambda width: (vectors // width + vectors % width, vectors % width))
 
 
 def terms_of(strip: Strip, source: Dtype) -> int:
@@ -171,12 +182,13 @@ def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
     """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
     as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
     one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
-    Zen 5; with other dtypes they do not)."""
-    if rows > FEW_SUMS:
+    Zen 5; with other dtypes they do not). Numbers of float16 take so long to convert that this does not matter."""
+    if _height(rows, _most_rows_of_block()) > FEW_SUMS:
         return 1
     if "+avx512f" in host.current().features:
         return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
-    return 2 if stride * source.size % (WAY_BYTES // 2) == 0 else 4
+    crowded = stride * source.size % (WAY_BYTES // 2) == 0
+    return 2 if crowded and source is not dtypes.float16 else 4
 
 
 def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
@@ -186,6 +198,11 @@ def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> in
     wide = "+avx512f" in host.current().features
     crowded = stride * source.size % (WAY_BYTES // 2) == 0
     return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
+
+
+def converts_for_strips(sources: Sources, dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> bool:
+    """Whether each call of a step for one matrix converts the few rows once, for all strips that it computes."""
+    return sources.left is not dtype and matrices == 1 and min(extents[:2]) <= MOST_ROWS_OF_HALVES
 
 
 @cache
@@ -210,7 +227,7 @@ def functions(
         sizes["part"] = strip.vectors, True
     if strip.vectors > 1:
         sizes["edge"] = 1, True
-        if _lacks_masks(strip, sources):
+        if _has_single(strip, sources.right):
             sizes["single"] = 1, False
     kernels = {
         name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
@@ -228,10 +245,9 @@ def functions(
     return [*found, (step.e, step.function(name, linkage))]
 
 
-def _lacks_masks(strip: Strip, sources: Sources) -> bool:
-    """Whether columns are read as they lie and the processor has no masks for them: then it takes long to read part of
-    a vector."""
-    return not strip.across and sources.right in HALVES and "+avx512bw" not in host.current().features
+def _has_single(strip: Strip, source: Dtype) -> bool:
+    """Whether a single vector that is whole has a kernel without masks."""
+    return not strip.across and lacks_masks(source)
 
 
 _Pointers = tuple[str, str, str]
@@ -277,7 +293,7 @@ class _FewRowsStep(ProductStepWriter):
         """The strides of the rows that the kernels read: from row to row and from term to term."""
         if sources.left is not strip.dtype:
             self._prepare_conversion()
-        self.has_single = _lacks_masks(strip, sources)
+        self.has_single = _has_single(strip, sources.right)
         self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
 

@@ -13,7 +13,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
-from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu import float16_squares, pairs_of_bfloat16
 from weft.compiler.cpu.half_squares import HalfSquare
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
 from weft.compiler.cpu.overlapping import Instructions, TurnInstructions, overlapped, run
@@ -34,6 +34,9 @@ LONG_VECTOR = 64
 
 ADDRESSED_TOGETHER = 4
 """How many columns are addressed by one pointer and multiples of the distance between columns."""
+
+SUMS_AT_ONCE = 8
+"""How many sums get a term of float16 before any gets the next one."""
 
 MOST_STORES = 8
 """If more rows of sums are stored at once, their memory is prefetched."""
@@ -73,6 +76,12 @@ def _shifts_pairs() -> bool:
     """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
     while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
     return "+avx512vbmi2" in host.current().features
+
+
+def lacks_masks(source: Dtype) -> bool:
+    """Whether the processor has no masks for elements of half precision: then it takes long to read part of a
+    vector."""
+    return source in HALVES and "+avx512bw" not in host.current().features
 
 
 def is_cut(strip: Strip, source: Dtype) -> bool:
@@ -195,8 +204,13 @@ class FewRowsKernel:
 
     def _sum_along(self, starts: Sequence[str], keeps: bool = False) -> None:
         masks = self._masks()
+        # The next row is a sum in a loop: LLVM would compute it by a multiplication, for which some processors need a
+        # unit that multiplies vectors.
+        place, distance = self.e.slot("ptr"), self._times(self.parts, "%b_step")
+        self.e.store("ptr", "%b", place)
         with self.e.loop("0", "%inner", self.parts) as term:
-            row = self._further("%b", self._times(term, "%b_step"))
+            row = self.e.load("ptr", place)
+            self.e.store("ptr", self._further(row, distance), place)
             later = self._further(row, self._times(AHEAD, "%b_step"))
             for column in self.columns:
                 prefetch(self.e, self._further(later, column), READ_SOON)
@@ -253,14 +267,37 @@ class FewRowsKernel:
             if self.strip.far:
                 for pointer in pointers:
                     prefetch(e, further(e, "i8", self._further(pointer, term), later))
-            for block, vector in self.sums_of_row:
-                if block + vector > 0:
-                    keep_order(e)
+            if self.strip.in_pairs and float16_squares.fits(self.L, self.source):
+                self._add_float16(starts, pointers, term)
+            else:
+                self._add_squares(starts, pointers, term)
+
+    def _add_squares(self, starts: Sequence[str], pointers: Sequence[str], term: str) -> None:
+        """Add the terms of a square for each sum."""
+        for block, vector in self.sums_of_row:
+            if block + vector > 0:
+                keep_order(self.e)
+            lines = self._lines(self._of_vector(pointers, vector), term)
+            lines = [self._further(line, str(block * DEPTH)) for line in lines]
+            for step, value in enumerate(self._read_square(lines, "0", None)):
+                distance = block * DEPTH + step * self.parts
+                self._add(starts, self.e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
+
+    def _add_float16(self, starts: Sequence[str], pointers: Sequence[str], term: str) -> None:
+        """The same for squares that are converted from memory. As many sums as registers hold get a term before any
+        gets the next one, so that additions do not wait for each other."""
+        at_once = max(1, SUMS_AT_ONCE // self.strip.rows)
+        for first in range(0, self.vectors, at_once):
+            squares = {}
+            for vector in range(first, min(first + at_once, self.vectors)):
                 lines = self._lines(self._of_vector(pointers, vector), term)
-                lines = [self._further(line, str(block * DEPTH)) for line in lines]
-                for step, value in enumerate(self._read_square(lines, "0", None)):
-                    distance = block * DEPTH + step * self.parts
-                    self._add(starts, e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
+                squares[vector] = float16_squares.write_square(self.L, lines)
+                keep_order(self.e)
+            for number in range(float16_squares.TERMS):
+                terms = {(0, v): float16_squares.term(self.L, x, number).name for v, x in squares.items()}
+                self._add(starts, self.e.assign(f"add i64 {term}, {number}"), terms)
+                if len(squares) > 1:
+                    keep_order(self.e)
 
     def _takes_turns(self) -> bool:
         """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
@@ -357,33 +394,49 @@ class FewRowsKernel:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
     def _sum_rest(self, starts: Sequence[str], whole: str) -> None:
-        """Add the terms after the last whole square, from a copy on the stack."""
+        """Add the terms after the last whole square, from a copy of a square that ends with the last term."""
         e, parts = self.e, self.parts
         copy = e.slot(f"[{self._terms_of_square() // parts} x {self.type}]")
-        first, end = [e.assign(f"udiv i64 {number}, {parts}") for number in (whole, "%inner")]
+        least = e.assign(f"sub i64 %inner, {self._terms_of_square()}")
+        begin = e.call("llvm.smax.i64", "i64", [("i64", least), ("i64", "0")])
+        origin, first, end = [e.assign(f"udiv i64 {number}, {parts}") for number in (begin, whole, "%inner")]
         for vector, column in enumerate(self.columns):
             last = str(self.strip.lanes - parts)
             if self.edge and vector == self.vectors - 1:
                 last = e.assign(f"sub i64 %columns, {int(column) + parts}")
             there = self._further("%b", self._times(column, "%b_step"))
-            counts = f"i64 %b_step, i64 {last}, i64 {whole}, i64 %inner"
+            counts = f"i64 %b_step, i64 {last}, i64 {begin}, i64 %inner"
             e.emit(f"call void @read_rest(ptr {there}, {counts}, ptr {copy})")
             with e.loop(first, end) as number:
-                index = e.assign(f"sub i64 {number}, {first}")
+                index = e.assign(f"sub i64 {number}, {origin}")
                 name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
                 self._add(starts, self._times(parts, number), {(0, vector): name})
 
     def read_rest(self) -> str:
-        """The function that transposes the terms from ``%whole`` on of a vector of columns, of which ``%last`` is the
+        """The function that transposes the terms from ``%begin`` on of a vector of columns, of which ``%last`` is the
         last one. Kernels share it, because LLVM takes long to compile its shuffles."""
         e, parts, terms = self.e, self.parts, self._terms_of_square() // self.parts
         columns = [self._nearest(number, "%last") for number in range(0, self.strip.lanes, parts)]
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
-        mask = below(Lanes(e, terms), *[e.assign(f"udiv i64 {number}, {parts}") for number in ("%whole", "%inner")])
-        for step, value in enumerate(self._read_square(pointers, "%whole", mask)):
-            e.store(self.type, value.name, e.assign(f"getelementptr {self.type}, ptr %copy, i64 {step}"))
-        parameters = "ptr %b, i64 %b_step, i64 %last, i64 %whole, i64 %inner, ptr %copy"
+        if lacks_masks(self.source):
+            is_whole = e.assign(f"icmp sge i64 %inner, {self._terms_of_square()}")
+            with e.when(is_whole):
+                self._copy(self._read_square(pointers, "%begin", None))
+            with e.when(e.assign(f"xor i1 {is_whole}, true")):
+                self._copy(self._read_square(pointers, "%begin", self._mask_of_rest(terms)))
+        else:
+            self._copy(self._read_square(pointers, "%begin", self._mask_of_rest(terms)))
+        parameters = "ptr %b, i64 %b_step, i64 %last, i64 %begin, i64 %inner, ptr %copy"
         return e.function("read_rest", parameters, "internal ")
+
+    def _mask_of_rest(self, terms: int) -> str:
+        first, end = [self.e.assign(f"udiv i64 {number}, {self.parts}") for number in ("%begin", "%inner")]
+        return below(Lanes(self.e, terms), first, end)
+
+    def _copy(self, terms: Sequence[Value]) -> None:
+        for number, value in enumerate(terms):
+            place = self.e.assign(f"getelementptr {self.type}, ptr %copy, i64 {number}")
+            self.e.store(self.type, value.name, place)
 
     def _store(self) -> None:
         e, L, dtype = self.e, self.L, self.strip.dtype

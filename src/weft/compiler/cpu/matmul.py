@@ -35,6 +35,8 @@ from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
 _WORK_PER_GRAIN = 1 << 17
+_STRIPS_PER_CALL = 8
+"""How many strips a thread takes at once, if there are enough for all threads and each call converts few rows."""
 _FED_BYTES = 1 << 22
 """The least size of an operand that a feeder makes: a smaller one stays in a cache, and is made faster as a whole."""
 
@@ -180,7 +182,10 @@ def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
     address, numbers, tile = tiled
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
     work = product.matrices * rows * columns * inner
-    return RoutineStep(address(), numbers, units, _grain(tile, product.extents), work, way)
+    grain = _grain(tile, product.extents)
+    if few_rows.converts_for_strips(product.sources, product.dtype, product.extents, product.matrices):
+        grain = max(grain, min(_STRIPS_PER_CALL, -(-units // thread_count())))
+    return RoutineStep(address(), numbers, units, grain, work, way)
 
 
 @as_a_whole

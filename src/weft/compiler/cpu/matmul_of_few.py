@@ -55,7 +55,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         return None
     in_strips = _is_cached(product) and _adds_up_in_registers(strip, rows, sources.right)
     if in_strips and not (strip.across or strip.keeps) and strip.columns < columns:
-        strip = few_rows.divided(strip, sources.right, columns, -(-_busy(product) // max(product.matrices, 1)))
+        strip = few_rows.divided(strip, sources.right, columns, _busy_with_matrix(product))
     if strip.across or strip.columns >= columns or in_strips:
         strides, behind = stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
@@ -85,6 +85,11 @@ def _busy(product: Product) -> int:
     """How many threads have enough to read."""
     _, columns, inner = product.extents
     return min(thread_count(), product.matrices * inner * columns * READING // _WORK_OF_READER)
+
+
+def _busy_with_matrix(product: Product) -> int:
+    """How many of these threads share a matrix of a stack."""
+    return -(-_busy(product) // max(product.matrices, 1))
 
 
 def _adds_up_in_registers(strip: Strip, rows: int, source: Dtype) -> bool:
@@ -119,8 +124,8 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
     side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
-    far = product.matrices * inner * columns * sources.right.size > _IN_CACHES
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far)
+    far, threads = product.matrices * inner * columns * sources.right.size > _IN_CACHES, _busy_with_matrix(product)
+    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far, threads)
     if not few and not _fills_strips(product, strip):
         return None
     if has_pairs(strip, sources.right) and not strip.keeps:

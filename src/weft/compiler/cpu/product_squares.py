@@ -8,6 +8,7 @@ from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, dtype_alignment, image
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import float16_squares
 from weft.compiler.cpu.half_squares import read_square
 from weft.compiler.cpu.memory import fenced, transposed
 from weft.compiler.cpu.product_step import further, read
@@ -34,6 +35,10 @@ def square(
     converted first."""
     starts = [further(L.emitter, MEMORY_TYPES[source], line, term) for line in lines]
     if in_pairs and source in HALVES:
+        if mask is None and float16_squares.fits(L, source):
+            memory = float16_squares.write_square(L, starts)
+            terms = [float16_squares.term(L, memory, number) for number in range(float16_squares.TERMS)]
+            return [L.convert(x, dtype) for x in terms]
         if mask is None:
             pairs = read_square(L, dtypes.uint32, starts, dtype_alignment(source))
         else:
