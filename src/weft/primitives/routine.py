@@ -95,6 +95,7 @@ Loops = Callable[[Node], tuple[Shape, Shape]]
 Declines = Callable[[Node], str]
 Adapts = Callable[[Node], Node | None]
 Rounds = Callable[[Node, Dtype], bool]
+Shares = Callable[[Sequence[Node], Shape], Callable[[Node], Node | None] | None]
 
 _modules: dict[str, list[str]] = {}
 
@@ -151,6 +152,7 @@ class Routine:
         self._declines: dict[str, Declines] = {}
         self._adapts: dict[str, Adapts] = {}
         self._rounds: dict[str, Rounds] = {}
+        self._shares: dict[str, Shares] = {}
         self._stacked: set[str] = set()
 
     def on(
@@ -165,6 +167,7 @@ class Routine:
         declines: Declines | None = None,
         adapts: Adapts | None = None,
         rounds: Rounds | None = None,
+        shares: Shares | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
         """A decorator that registers the function which makes steps for a kind of device; ``scratch`` and ``accepts``
         replace those of the routine there. ``declines(node)`` says why there is no step for a call, which is then left
@@ -178,7 +181,10 @@ class Routine:
         axis runs over several axes in memory; without it, the step reads none. ``stacked``: there is one step, whose
         units are first those of the first matrix of the result, then as many of the second, and so on, and which reads
         for each matrix only the matrix of each operand at the same position. ``feeds(call, position)`` tells whether a
-        kernel can make an operand for the step, which then needs each of its elements once.
+        kernel can make an operand for the step, which then needs each of its elements once. ``shares(calls, strides)``
+        is given several calls of a program with the same last operand, and how that lies in memory. If work on the
+        operand should be done once for these calls, it returns a function that gives what is planned instead of one of
+        them (None: the call itself).
         """
 
         def register(make: MakeSteps) -> MakeSteps:
@@ -197,6 +203,8 @@ class Routine:
                 self._reads[kind] = reads
             if feeds is not None:
                 self._feeds[kind] = feeds
+            if shares is not None:
+                self._shares[kind] = shares
             if stacked:
                 self._stacked.add(kind)
             return make
@@ -222,6 +230,14 @@ class Routine:
     def rounds(self, node: Node, dtype: Dtype, kind: str) -> bool:
         """Whether the step of a call for a kind of device can store its result in another dtype, rounded once."""
         return kind in self._rounds and self._rounds[kind](node, dtype)
+
+    def can_share(self, kind: str) -> bool:
+        """Whether `shared` may have answers for a kind of device."""
+        return self.is_on(kind) and kind in self._shares
+
+    def shared(self, calls: Sequence[Node], strides: Shape, kind: str) -> Callable[[Node], Node | None] | None:
+        """What is planned instead of calls with the same last operand for a kind of device; see ``shares`` of `on`."""
+        return self._shares[kind](calls, strides)
 
     def accepts(self, node: Node, position: int, strides: Shape, kind: str) -> bool:
         """Whether the step for a kind of device reads an input with these strides."""

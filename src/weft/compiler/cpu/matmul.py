@@ -26,6 +26,7 @@ from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul_of_few import CACHED, READING, of_few, shares_terms
 from weft.compiler.cpu.matmul_of_stacks import of_stack
 from weft.compiler.cpu.product_step import Block, Sources
+from weft.compiler.cpu.shared_panels import shares
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
@@ -148,7 +149,14 @@ def _scratch(node: Node) -> int:
 
 
 @p.matmul.routine.on(
-    "cpu", scratch=_scratch, attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds, rounds=_rounds
+    "cpu",
+    scratch=_scratch,
+    attaches=_attaches,
+    reads=_reads,
+    stacked=True,
+    feeds=_feeds,
+    rounds=_rounds,
+    shares=shares,
 )
 def steps(call: RoutineCall) -> list[RoutineStep]:
     """The step for a matrix product; or one for the sums of parts, and one that adds these up."""
@@ -171,7 +179,7 @@ def _tiled_in_parts(product: Product) -> Tiled | None:
     """How the sums of all parts are computed. Of blocks, the last part may have fewer terms."""
     if product.axes:
         return over_axes(product, product.axes)
-    return of_few(product) if product.parts is None else _of_blocks(product)
+    return of_few(product) if product.parts is None else of_blocks(product)
 
 
 def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
@@ -260,11 +268,11 @@ def _tiled(product: Product) -> Tiled | None:
     if product.dtype.is_complex:
         return _of_complex(product)
     if product.feeder is not None:
-        return _of_blocks(product)
-    return of_few(product) or _of_blocks(product)
+        return of_blocks(product)
+    return of_few(product) or of_blocks(product)
 
 
-def _of_blocks(product: Product) -> Tiled | None:
+def of_blocks(product: Product) -> Tiled | None:
     """A product of many rows and columns; None if its result has to be made in scratch memory and does not fit
     there."""
     return _blocks_of(product, product.strides)
@@ -369,6 +377,8 @@ def _of_lines(product: Product, axes: Sequence[product_axes.AxisFactors]) -> Til
 def _block_of(product: Product) -> Block:
     """The block for a product of many rows and columns."""
     dtype, sources, _, extents = product[:4]
+    if product.panels is not None:
+        return product.panels
     if product_pairs.takes(dtype, sources, extents):
         return product_pairs.block_of(extents[1])
     block = tiles.block_of(dtype)
@@ -380,6 +390,8 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     in_pairs = product_pairs.takes(dtype, sources, product.extents)
     block = _block_of(product)
     reading = tiles.reading_right(block, sources.right, extents, strides)
+    if product.panels is not None:
+        reading = tiles.DirectReading.AS_PANELS
     tile = _tile_of(product, block, tiles.Lying(False, reading))
     if tile is None:
         return None
@@ -390,6 +402,8 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
         fed = tiles.fed_strides(block, turned)
         strides, ways = [*fed, *strides[2:]], (tiles.Way.FED, ways[1])
         feeder = section(product.feeder, Lines(extents[2] if turned else extents[0], turned, max(fed)))
+    if product.panels is not None:
+        ways = ways[0], tiles.Way.IN_PANELS
     terms = tiles.terms_of(block, extents, (high, wide))
     least = [product_pairs.ALWAYS if product.is_fast else product_pairs.EXACT] if in_pairs else []
     numbers = blocks.step_numbers(

@@ -23,7 +23,7 @@ from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_kernel import WHOLE, all_edges, kernel, kernel_in_panels, kernels
-from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
+from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines, panels_at
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -256,6 +256,9 @@ class TileWriter(ProductStepWriter):
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
         """Panels of the right operand, from a column on: packed or in place."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
+        shared = panels_at(self, operand, self.block, self.number(COLUMNS), first, part.first, part.depth)
+        is_shared = self.compare("eq", self.number(RIGHT_WAY), Way.IN_PANELS)
+        packed = self.e.assign(f"select i1 {is_shared}, ptr {shared}, ptr {packed}")
         return self.panels(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth)
 
     def rows_of(self, left: Panels, row: str, column: str) -> str:
