@@ -11,6 +11,7 @@ from weft.compiler.layouts import Layouts
 from weft.compiler.program import Entry
 from weft.compiler.rotations import RotatedReads
 from weft.compiler.short_rows import JoinedRows
+from weft.compiler.sums_of_calls import SumsOfCalls
 from weft.compiler.target import Target
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
 from weft.graph.symbolic import open_trace
@@ -104,7 +105,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
             graph = rewrite(graph)
         if target is None:
             return graph
-        graph = sharing(graph, target)
+        graph = sharing(sums_of_calls(graph, target), target)
         return assignments(long_rows(boxes(graph, target), target.limits.short_row), target)
 
 
@@ -284,6 +285,12 @@ def _swaps_last_axes(node: Node) -> bool:
     last = node.ndim - 1
     is_transpose = node.primitive is p.transpose and node.inputs[0].primitive is not None
     return is_transpose and node.params[0] == (*range(last - 1), last, last - 1)
+
+
+def sums_of_calls(graph: Graph, target: Target) -> Graph:
+    """Sums of results of calls become calls that compute several of them and add them up; see `SumsOfCalls`."""
+    sums = SumsOfCalls(graph.order, _uses(graph), target.kind)
+    return _replaced(graph, sums.replaced) if sums.found else graph
 
 
 def sharing(graph: Graph, target: Target) -> Graph:

@@ -241,6 +241,8 @@ class Elementwise(Primitive):
     """``pair(L, *values)`` gives the results at two indices together, if they share work. The last three inputs are
     then int64: the first index, the distance to the second, and how many elements there are."""
 
+    is_sum = False
+    """Whether the result is the sum of both inputs."""
     is_difference = False
     """Whether the result is the first input minus the second."""
     lanes_of_nonpositive: Callable[..., Any] | None = None

@@ -18,6 +18,7 @@ from weft.compiler.cpu import (
     product_lines,
     product_pairs,
     product_parts,
+    product_sums,
 )
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
@@ -31,7 +32,7 @@ from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
 from weft.primitives.products import DEPTH, MOST_BATCH_AXES, leading
-from weft.primitives.routine import Factors, Operand, RoutineCall, RoutineStep
+from weft.primitives.routine import CallSums, Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
@@ -104,7 +105,7 @@ def _feeds(call: RoutineCall, position: int) -> bool:
         return False
     block = _block_of(product)
     reading = tiles.reading_right(block, b.dtype, product.extents, product.strides)
-    tile = _tile_of(product, block, tiles.Lying(False, reading))
+    tile = tile_of(product, block, tiles.Lying(False, reading))
     return tile is not None and tile[0][1] >= product.extents[1]
 
 
@@ -157,6 +158,7 @@ def _scratch(node: Node) -> int:
     feeds=_feeds,
     rounds=_rounds,
     shares=shares,
+    sums=CallSums(product_sums.together, product_sums.added_up),
 )
 def steps(call: RoutineCall) -> list[RoutineStep]:
     """The step for a matrix product; or one for the sums of parts, and one that adds these up."""
@@ -342,7 +344,7 @@ def over_axes(
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
     reading = tiles.reading_right(block, sources.right, extents, strides)
-    tile = _tile_of(product, block, tiles.Lying(True, tiles.DirectReading.NOWHERE if several else reading))
+    tile = tile_of(product, block, tiles.Lying(True, tiles.DirectReading.NOWHERE if several else reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -392,7 +394,7 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     reading = tiles.reading_right(block, sources.right, extents, strides)
     if product.panels is not None:
         reading = tiles.DirectReading.AS_PANELS
-    tile = _tile_of(product, block, tiles.Lying(False, reading))
+    tile = tile_of(product, block, tiles.Lying(False, reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -413,7 +415,7 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     return address, numbers, (high, wide * span)
 
 
-def _tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+def tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
     """Rows and columns of a tile, how many tiles side by side are a unit, and the section of an attached kernel. None
     if the result has to be made in scratch memory and does not fit there."""
     extents = product.extents

@@ -12,7 +12,8 @@ multiply-adds: tiles, blocks of registers and the length of vectors do not chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from math import prod
 from typing import ClassVar, NamedTuple
@@ -117,7 +118,7 @@ class Terms(NamedTuple):
     before: str
 
 
-class _Unit(NamedTuple):
+class Unit(NamedTuple):
     """A unit of work, one or more tiles side by side: the number of its matrix, pointers to the three matrices, and its
     first row, rows, first column and columns."""
 
@@ -177,7 +178,7 @@ class TileWriter(ProductStepWriter):
         matrices["c"] = self.made_at(in_memory, self.scratch)
         self.begin, self.end = self.terms_of(matrix)
         with self.e.loop("0", columns, width) as start:
-            self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
+            self.tile(Unit(matrix, matrices, top, rows, left, columns), start)
 
     def terms_of(self, matrix: str) -> tuple[str, str]:
         """The first term of the sums of a matrix, and the one after the last. The first matrices have the first part of
@@ -190,7 +191,7 @@ class TileWriter(ProductStepWriter):
         """The distance between rows of the result in memory."""
         return self.number(COLUMNS)
 
-    def tile(self, unit: _Unit, across: str) -> None:
+    def tile(self, unit: Unit, across: str) -> None:
         """The tile of a unit that begins ``across`` columns after the first column."""
         begin, inner, most = self.begin, self.end, self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
@@ -213,7 +214,7 @@ class TileWriter(ProductStepWriter):
                     rectangle = unit.matrix, top, present, unit.left, unit.columns
                     self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
 
-    def rows(self, unit: _Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
+    def rows(self, unit: Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
         """Add some terms to the sums of a group of panels of rows, which begins at row ``start``."""
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
@@ -324,6 +325,11 @@ class TileWriter(ProductStepWriter):
         """How many terms a panel has room for."""
         return self.rounded_up(depth, SQUARE)
 
+    @contextmanager
+    def each_product(self, left: Panels, right: Panels, again: str) -> Iterator[tuple[Panels, Panels, str]]:
+        """The panels whose products a block consists of, and whether they are added to what is there."""
+        yield left, right, again
+
     def blocks(
         self,
         left: Panels,
@@ -341,10 +347,12 @@ class TileWriter(ProductStepWriter):
         present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
         def call(name: str, column: str, wide: str) -> None:
-            b, c = self.further(right.start, self.multiply(column, right.apart)), self.in_result(line, column)
-            operands = f"{self.rows_of(left, row, column)}, ptr {b}, i64 {right.term}"
-            result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
-            self.e.emit(f"call void @{kind}{name}({operands}, {result})")
+            c = self.in_result(line, column)
+            with self.each_product(left, right, again) as (a, b, is_added):
+                start = self.further(b.start, self.multiply(column, b.apart))
+                operands = f"{self.rows_of(a, row, column)}, ptr {start}, i64 {b.term}"
+                result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {is_added}"
+                self.e.emit(f"call void @{kind}{name}({operands}, {result})")
 
         edge = self.remainder(columns, width)
         whole = self.subtract(columns, edge)

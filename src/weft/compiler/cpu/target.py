@@ -83,6 +83,7 @@ implemented_in(
     "weft.compiler.cpu.matmul",
     "weft.compiler.cpu.shared_panels",
     "weft.compiler.cpu.matmul_in_panels",
+    "weft.compiler.cpu.matmul_sums",
     "weft.compiler.cpu.quantized.steps",
     "weft.compiler.cpu.quantized.rows",
     "weft.compiler.cpu.sorting.steps",
