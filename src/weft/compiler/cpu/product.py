@@ -118,7 +118,7 @@ class Terms(NamedTuple):
     before: str
 
 
-class Unit(NamedTuple):
+class UnitOfTiles(NamedTuple):
     """A unit of work, one or more tiles side by side: the number of its matrix, pointers to the three matrices, and its
     first row, rows, first column and columns."""
 
@@ -178,7 +178,7 @@ class TileWriter(ProductStepWriter):
         matrices["c"] = self.made_at(in_memory, self.scratch)
         self.begin, self.end = self.terms_of(matrix)
         with self.e.loop("0", columns, width) as start:
-            self.tile(Unit(matrix, matrices, top, rows, left, columns), start)
+            self.tile(UnitOfTiles(matrix, matrices, top, rows, left, columns), start)
 
     def terms_of(self, matrix: str) -> tuple[str, str]:
         """The first term of the sums of a matrix, and the one after the last. The first matrices have the first part of
@@ -191,7 +191,7 @@ class TileWriter(ProductStepWriter):
         """The distance between rows of the result in memory."""
         return self.number(COLUMNS)
 
-    def tile(self, unit: Unit, across: str) -> None:
+    def tile(self, unit: UnitOfTiles, across: str) -> None:
         """The tile of a unit that begins ``across`` columns after the first column."""
         begin, inner, most = self.begin, self.end, self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
@@ -214,7 +214,7 @@ class TileWriter(ProductStepWriter):
                     rectangle = unit.matrix, top, present, unit.left, unit.columns
                     self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
 
-    def rows(self, unit: Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
+    def rows(self, unit: UnitOfTiles, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
         """Add some terms to the sums of a group of panels of rows, which begins at row ``start``."""
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)

@@ -26,7 +26,7 @@ from weft.compiler.cpu.product import (
     Panels,
     Side,
     TileWriter,
-    Unit,
+    UnitOfTiles,
     step_function,
 )
 from weft.compiler.cpu.product_kernel import all_edges, kernel, kernels
@@ -48,7 +48,7 @@ MOST_TERMS = DEPTH // 2
 """The most terms of a product of which two are computed together."""
 
 
-class SumOfProducts(Primitive):
+class AddedProducts(Primitive):
     """The sum of products of matrices, which are inputs in turn: left, right, left, right. If it ``continues`` a sum,
     the first input is what it begins with."""
 
@@ -69,7 +69,7 @@ class SumOfProducts(Primitive):
         return (left.shape[0], right.shape[1]), right.dtype
 
 
-sum_of_products = SumOfProducts()
+sum_of_products = AddedProducts()
 
 
 def _accepts(node: Node, position: int, strides: Shape) -> bool:
@@ -194,7 +194,7 @@ class _TilesOfSums(TileWriter):
         wide = self.group if side is self.a else self.wide
         return self.further(side.packed, self.multiply(product, self.multiply(self.room(self.number(INNER)), wide)))
 
-    def tile(self, unit: Unit, across: str) -> None:
+    def tile(self, unit: UnitOfTiles, across: str) -> None:
         depth = self.number(INNER)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)
