@@ -44,8 +44,8 @@ FEWEST_ROWS = 32
 """With fewer rows or columns, products are not computed in blocks."""
 FEWEST_BYTES = 1 << 16
 """A smaller result stays in a cache from one product to the next."""
-MOST_TERMS = DEPTH // 2
-"""The most terms of a product of which two are computed together."""
+MOST_TERMS = DEPTH // 4
+"""The most terms of products that are computed together. Of more, a block of the result is seldom read and written."""
 
 
 class AddedProducts(Primitive):
