@@ -12,8 +12,7 @@ multiply-adds: tiles, blocks of registers and the length of vectors do not chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache, partial
 from math import prod
 from typing import ClassVar, NamedTuple
@@ -325,11 +324,6 @@ class TileWriter(ProductStepWriter):
         """How many terms a panel has room for."""
         return self.rounded_up(depth, SQUARE)
 
-    @contextmanager
-    def each_product(self, left: Panels, right: Panels, again: str) -> Iterator[tuple[Panels, Panels, str]]:
-        """The panels whose products a block consists of, and whether they are added to what is there."""
-        yield left, right, again
-
     def blocks(
         self,
         left: Panels,
@@ -347,12 +341,10 @@ class TileWriter(ProductStepWriter):
         present, (depth, again) = self.rest(rows, row, self.block.rows), counts
 
         def call(name: str, column: str, wide: str) -> None:
-            c = self.in_result(line, column)
-            with self.each_product(left, right, again) as (a, b, is_added):
-                start = self.further(b.start, self.multiply(column, b.apart))
-                operands = f"{self.rows_of(a, row, column)}, ptr {start}, i64 {b.term}"
-                result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {is_added}"
-                self.e.emit(f"call void @{kind}{name}({operands}, {result})")
+            b, c = self.further(right.start, self.multiply(column, right.apart)), self.in_result(line, column)
+            operands = f"{self.rows_of(left, row, column)}, ptr {b}, i64 {right.term}"
+            result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
+            self.e.emit(f"call void @{kind}{name}({operands}, {result})")
 
         edge = self.remainder(columns, width)
         whole = self.subtract(columns, edge)

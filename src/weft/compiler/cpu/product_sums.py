@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
-from typing import ClassVar
+from functools import cache
 
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.lanes import Lanes
@@ -24,13 +23,12 @@ from weft.compiler.cpu.product import (
     RIGHT_WAY,
     TILE_WIDTH,
     Panels,
-    Side,
     TileWriter,
     UnitOfTiles,
     step_function,
 )
-from weft.compiler.cpu.product_kernel import all_edges, kernel, kernels
-from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
+from weft.compiler.cpu.product_kernel import all_edges, kernel_of_sums, kernels
+from weft.compiler.cpu.product_packing import pack_across, pack_along
 from weft.compiler.cpu.product_step import A_INNER, A_ROW, B_COLUMN, B_INNER, INNER, SQUARE, Block, Sources, below
 from weft.compiler.cpu.product_tiles import Way
 from weft.dtypes import Dtype
@@ -149,23 +147,22 @@ def address(block: Block) -> int:
 def generate(block: Block, name: str) -> str:
     """The LLVM IR of the step."""
     sources = Sources(block.dtype, block.dtype)
-    packing = [pack_along(block, block.dtype, width) for width in (block.rows, block.columns)]
-    packing += [pack_lines(block, block.dtype), pack_across(block, block.dtype, block.columns)]
-    multiply = kernels(block, all_edges(block), partial(kernel, result=block.dtype))
+    widths = block.rows, block.columns
+    packing = [pack(block, block.dtype, width) for pack in (pack_along, pack_across) for width in widths]
+    multiply = kernels(block, all_edges(block), kernel_of_sums)
     step = step_function(_TilesOfSums(block, sources, _BATCH_AXES), name)
     return module_of([*packing, *multiply, step])
-
-
-_NOTHING = Panels("null", "0", "0", "0", "null", "0")
 
 
 class _TilesOfSums(TileWriter):
     """The loops over a unit: tiles, groups of panels of rows, panels of rows, panels of columns, products."""
 
-    converts_panels_alone: ClassVar[bool] = False
-
     entry = ""
     """Where the numbers of the product begin whose operands are being read."""
+
+    def __init__(self, block: Block, sources: Sources, batch_axes: int) -> None:
+        super().__init__(block, sources, batch_axes)
+        self.a = self.a._replace(in_lines=False)  # the kernel reads panels only
 
     def number(self, position: int | str) -> str:
         if self.entry and position in _OF_PRODUCT:
@@ -189,42 +186,56 @@ class _TilesOfSums(TileWriter):
         entry = self.moved("%table", self._of_product(position), "ptr")
         return self.moved(self.e.load("ptr", entry), self._of_product(position + 1))
 
-    def _packed(self, side: Side, product: str) -> str:
-        """Where the panels of a product are."""
-        wide = self.group if side is self.a else self.wide
-        return self.further(side.packed, self.multiply(product, self.multiply(self.room(self.number(INNER)), wide)))
+    def _pack_right(self, left: str, columns: str) -> None:
+        """Pack the right operands, from a column on. A panel of all products comes after the other, so that the kernel
+        reads on in memory from product to product."""
+        depth, width = self.number(INNER), self.block.columns
+        room, count = self.room(depth), self.number(_COUNT)
+        with self._products() as product:
+            operand = self._operand(_RIGHT)
+            with self.e.loop("0", columns, width) as column:
+                source = self.first_pointer(operand, self.b, self.add(left, column), "0")
+                before = self.add(self.multiply(column, count), self.multiply(product, width))
+                packed = self.further(self.b.packed, self.multiply(before, room))
+                self.pack_if_needed(self.b, source, packed, depth, self.rest(columns, column, width))
+
+    def _pack_left(self, top: str, present: str) -> None:
+        """Pack a group of panels of rows of the left operands, one product after the other."""
+        depth = self.number(INNER)
+        with self._products() as product:
+            source = self.first_pointer(self._operand(_LEFT), self.a, top, "0")
+            packed = self.further(self.a.packed, self.multiply(product, self._next(self.group)))
+            self.pack_if_needed(self.a, source, packed, depth, present)
+
+    def _next(self, elements: int) -> str:
+        """The distance between the panels of two products, if so many ``elements`` of a term are in between."""
+        return self.multiply(self.room(self.number(INNER)), elements)
 
     def tile(self, unit: UnitOfTiles, across: str) -> None:
         depth = self.number(INNER)
+        room = self.room(depth)
+        a = Panels(self.a.packed, room, "1", str(self.a.width))
+        b = Panels(self.b.packed, self.multiply(room, self.number(_COUNT)), "1", str(self.b.width))
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
         ends_row = self.compare("eq", self.add(across, columns), unit.columns)
-        panels = self.divide(self.add(columns, self.block.columns - 1), self.block.columns)
-        self.wide = self.multiply(panels, self.block.columns)
-        with self._products() as product:
-            source = self.first_pointer(self._operand(_RIGHT), self.b, left, "0")
-            self.pack_if_needed(self.b, source, self._packed(self.b, product), depth, columns)
+        self._pack_right(left, columns)
         with self.e.loop("0", unit.rows, self.group) as start:
             top, present = self.add(unit.top, start), self.rest(unit.rows, start, self.group)
-            with self._products() as product:
-                source = self.first_pointer(self._operand(_LEFT), self.a, top, "0")
-                self.pack_if_needed(self.a, source, self._packed(self.a, product), depth, present)
+            self._pack_left(top, present)
             target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
             continues = self.compare("ne", self.number(_CONTINUES), 0)
             with self.e.when(continues):
                 self._copy_total(target, top, left, present, columns)
             with self.e.loop("0", present, self.block.rows) as row:
-                self.blocks(_NOTHING, _NOTHING, target, row, present, columns, (depth, continues))
+                self.blocks(a, b, target, row, present, columns, (depth, continues))
             with self.e.when(ends_row):
                 rectangle = unit.matrix, top, present, unit.left, unit.columns
                 self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
 
-    @contextmanager
-    def each_product(self, left: Panels, right: Panels, again: str) -> Iterator[tuple[Panels, Panels, str]]:
-        with self._products() as product:
-            depth = self.number(INNER)
-            a, b = [self.panels(side, "null", self._packed(side, product), depth) for side in (self.a, self.b)]
-            is_added = self.e.assign(f"or i1 {again}, {self.compare('ne', product, 0)}")
-            yield a._replace(later="null", later_row="0"), b, is_added
+    def rows_of(self, left: Panels, row: str, column: str) -> str:
+        a = self.further(left.start, self.multiply(row, left.apart))
+        between = self._next(self.group), self._next(self.block.columns)
+        return f"ptr {a}, i64 {between[0]}, i64 {between[1]}, i64 {self.number(_COUNT)}"
 
     def _copy_total(self, target: str, top: str, left: str, rows: str, columns: str) -> None:
         """Copy what was added up before to where the result is made."""
