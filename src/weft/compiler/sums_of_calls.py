@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from weft.graph.node import Node
 from weft.primitives.routine import CallSums
 
+MOST_TOGETHER = 64
+"""At most this many calls become one."""
+
 
 @dataclass(eq=False, slots=True)
 class _Chain:
@@ -34,7 +37,7 @@ class SumsOfCalls:
         one after its last."""
         chains: dict[Node, _Chain] = {}
         for node in order:
-            if node.primitive is not None and getattr(node.primitive, "is_sum", False):
+            if node.primitive is not None and node.primitive.is_sum:
                 self._continue(node, chains)
         for chain in dict.fromkeys(chains.values()):
             self._divide(chain)
@@ -71,7 +74,7 @@ class SumsOfCalls:
     def _divide(self, chain: _Chain) -> None:
         start = 0
         while start < len(chain.calls):
-            count = chain.sums.together(chain.calls[start:])
+            count = chain.sums.together(chain.calls[start : start + MOST_TOGETHER])
             if count > 1:
                 self._parts[chain.additions[start + count - 1]] = chain, start, start + count
             start += count

@@ -53,6 +53,7 @@ class Primitive:
     ``is_result``: a node is one of these results; its parameter is the position.
     ``has_alias``, ``has_padded``: the primitive overrides `alias`, or `padded`.
     ``is_bound``: the result is at least each of the inputs, or each element of the input, or NaN.
+    ``is_sum``: the result is the sum of both inputs.
     ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
 
@@ -68,6 +69,7 @@ class Primitive:
     several = False
     is_result = False
     is_bound = False
+    is_sum = False
     linear_jvp = False
     has_alias = False
     has_padded = False
@@ -241,8 +243,6 @@ class Elementwise(Primitive):
     """``pair(L, *values)`` gives the results at two indices together, if they share work. The last three inputs are
     then int64: the first index, the distance to the second, and how many elements there are."""
 
-    is_sum = False
-    """Whether the result is the sum of both inputs."""
     is_difference = False
     """Whether the result is the first input minus the second."""
     lanes_of_nonpositive: Callable[..., Any] | None = None
