@@ -77,6 +77,21 @@ def product(left: tuple[int, ...], right: tuple[int, ...], dtype: str, transpose
     return [mx.swapaxes(mx.swapaxes(y, -1, -2) @ mx.swapaxes(x, -1, -2), -1, -2) if transposed else x @ y]
 
 
+def recurrent(rows: int, width: int, dtype: str) -> list[mx.array]:
+    """Some steps of a recurrent net, and the gradients of its weights: products of a matrix with many others, and sums
+    of products."""
+    w, x = drawn("weights", 2 * width, width, dtype=dtype, spread=1) / width, drawn("x", 9, rows, width, dtype=dtype)
+
+    def states(w: mx.array, x: mx.array) -> mx.array:
+        found = [x[0]]
+        for step in range(1, 9):
+            here, there = mx.split(found[-1] @ w.T + 1, 2, axis=1)
+            found.append(mx.tanh(here + x[step]) * there)
+        return mx.stack(found)
+
+    return [states(w, x), *mx.grad(lambda w, x: states(w, x).sum(), argnums=(0, 1))(w, x)]
+
+
 def normalised(rows: int, columns: int, dtype: str) -> list[mx.array]:
     """A layer norm, its activation, and the gradients of both."""
     x, w = drawn("x", rows, columns, dtype=dtype, spread=1), drawn("w", columns, dtype=dtype, spread=1)
@@ -188,6 +203,8 @@ def kernels() -> dict[str, Program]:
         for shape, axis in [((300_001,), None), ((3, 70_000), 1), ((70_000, 3), 0), ((40, 70), 0), ((5, 9, 33), 1)]:
             found[f"folds {shape} {axis} {dtype}"] = partial(folds, shape, axis, dtype)
             found[f"scans {shape} {axis} {dtype}"] = partial(scans, shape, axis, dtype)
+        for rows, width in [(7, 90), (33, 130)]:
+            found[f"recurrent {rows} {width} {dtype}"] = partial(recurrent, rows, width, dtype)
         found[f"normalised {dtype}"] = partial(normalised, 37, 257, dtype)
         found[f"transposed {dtype}"] = partial(transposed, dtype)
         found[f"stepped (1000,) {dtype}"] = partial(stepped, (1000,), dtype)

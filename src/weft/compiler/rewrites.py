@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import weft.primitives as p
+from weft.compiler.layouts import Layouts
 from weft.compiler.program import Entry
 from weft.compiler.rotations import RotatedReads
 from weft.compiler.short_rows import JoinedRows
+from weft.compiler.sums_of_calls import SumsOfCalls
 from weft.compiler.target import Target
 from weft.graph.node import Node, Placeholder, Shape, next_serial, reachable, serial_of
 from weft.graph.symbolic import open_trace
 from weft.graph.tracing import no_value
+from weft.primitives.base import Primitive
+from weft.runtime.memory import contiguous_strides
 from weft.runtime.precision import REPRODUCIBLE, matmul_precision
 
 UNROLLED_ELEMENTS = 8
@@ -101,6 +105,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
             graph = rewrite(graph)
         if target is None:
             return graph
+        graph = sharing(sums_of_calls(graph, target), target)
         return assignments(long_rows(boxes(graph, target), target.limits.short_row), target)
 
 
@@ -280,6 +285,35 @@ def _swaps_last_axes(node: Node) -> bool:
     last = node.ndim - 1
     is_transpose = node.primitive is p.transpose and node.inputs[0].primitive is not None
     return is_transpose and node.params[0] == (*range(last - 1), last, last - 1)
+
+
+def sums_of_calls(graph: Graph, target: Target) -> Graph:
+    """Sums of results of calls become calls that compute several of them and add them up; see `SumsOfCalls`."""
+    routines = [node.primitive.routine for node in graph.order if node.primitive is not None]
+    if sum([routine is not None and routine.sums(target.kind) is not None for routine in routines]) < 2:
+        return graph
+    sums = SumsOfCalls(graph.order, _uses(graph), target.kind)
+    return _replaced(graph, sums.replaced) if sums.found else graph
+
+
+def sharing(graph: Graph, target: Target) -> Graph:
+    """Calls of a routine with the same last operand may share work on it, such as packing a matrix; see ``shares`` of
+    `Routine.on`."""
+    calls: dict[tuple[Primitive, Node], list[Node]] = {}
+    for node in graph.order:
+        routine = None if node.primitive is None else node.primitive.routine
+        if routine is not None and routine.can_share(target.kind):
+            calls.setdefault((node.primitive, node.inputs[-1]), []).append(node)
+    instead: dict[Node, Callable[[Node], Node | None]] = {}
+    layouts = Layouts(graph.inputs)
+    for (primitive, operand), several in calls.items():
+        if len(several) > 1 and primitive.routine is not None:
+            layout = layouts.of(operand)
+            strides = contiguous_strides(operand.shape) if layout is None else layout.strides
+            found = primitive.routine.shared(several, strides, target.kind)
+            if found is not None:
+                instead.update(dict.fromkeys(several, found))
+    return _replaced(graph, lambda node: instead[node](node) if node in instead else None) if instead else graph
 
 
 def long_rows(graph: Graph, short: int) -> Graph:

@@ -62,8 +62,8 @@ class KernelTotal:
 
     @property
     def rate(self) -> str:
-        """Arithmetic operations per second for a call, bytes per second for a kernel."""
-        if self.kind == "call":
+        """Arithmetic operations per second for a call that has any, else bytes per second."""
+        if self.kind == "call" and self.arithmetic:
             return rate_text(self.arithmetic * self.count, self.seconds, "GFLOP/s")
         return rate_text((self.bytes_read + self.bytes_written) * self.count, self.seconds, "GB/s")
 

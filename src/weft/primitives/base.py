@@ -53,6 +53,7 @@ class Primitive:
     ``is_result``: a node is one of these results; its parameter is the position.
     ``has_alias``, ``has_padded``: the primitive overrides `alias`, or `padded`.
     ``is_bound``: the result is at least each of the inputs, or each element of the input, or NaN.
+    ``is_sum``: the result is the sum of both inputs.
     ``linear_jvp``: there is no vjp rule; cotangents are the transpose of the jvp, which is linear in the tangents.
     """
 
@@ -68,6 +69,7 @@ class Primitive:
     several = False
     is_result = False
     is_bound = False
+    is_sum = False
     linear_jvp = False
     has_alias = False
     has_padded = False

@@ -53,6 +53,7 @@ def _is_bool(dtype: Dtype) -> bool:
 
 
 add: Elementwise = Elementwise("add", lambda L, x, y: x | y if x.dtype.is_bool else x + y, (1, 1))
+add.is_sum = True
 subtract: Elementwise = Elementwise("subtract", lambda L, x, y: x - y, (1, -1), accepts=is_number)
 subtract.is_difference = True
 multiply: Elementwise = Elementwise(

@@ -15,9 +15,10 @@ from weft.primitives.base import Array, Elementwise, Tangent, plus
 
 __all__ = ["Padded", "padded", "plus_padded", "plus_zero"]
 
-FEWEST_JOINED = 5
-"""Fewer arrays are added up, such as the cotangents of the four gates of an LSTM: one kernel does this, together with
-what is computed from the sum, while each part of a concatenation has a kernel that writes it."""
+FEWEST_JOINED = 4
+"""Fewer arrays are added up: one kernel does this, together with what is computed from the sum, while each part of a
+concatenation has a kernel that writes it. But that one computes what all arrays have inside for each element of the
+sum."""
 
 
 class PlusZero(Elementwise):

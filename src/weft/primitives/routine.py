@@ -95,6 +95,17 @@ Loops = Callable[[Node], tuple[Shape, Shape]]
 Declines = Callable[[Node], str]
 Adapts = Callable[[Node], Node | None]
 Rounds = Callable[[Node, Dtype], bool]
+Shares = Callable[[Sequence[Node], Shape], Callable[[Node], Node | None] | None]
+
+
+class CallSums(NamedTuple):
+    """Calls whose results are added up one after the other, in this order, and have no other use: ``together(calls)``
+    says how many of them, from the first one on, should become one node (1: none); ``node(total, calls)`` makes it,
+    for calls that are added to a total, or up (None)."""
+
+    together: Callable[[Sequence[Node]], int]
+    node: Callable[[Node | None, Sequence[Node]], Node]
+
 
 _modules: dict[str, list[str]] = {}
 
@@ -151,6 +162,8 @@ class Routine:
         self._declines: dict[str, Declines] = {}
         self._adapts: dict[str, Adapts] = {}
         self._rounds: dict[str, Rounds] = {}
+        self._shares: dict[str, Shares] = {}
+        self._sums: dict[str, CallSums] = {}
         self._stacked: set[str] = set()
 
     def on(
@@ -165,6 +178,8 @@ class Routine:
         declines: Declines | None = None,
         adapts: Adapts | None = None,
         rounds: Rounds | None = None,
+        shares: Shares | None = None,
+        sums: CallSums | None = None,
     ) -> Callable[[MakeSteps], MakeSteps]:
         """A decorator that registers the function which makes steps for a kind of device; ``scratch`` and ``accepts``
         replace those of the routine there. ``declines(node)`` says why there is no step for a call, which is then left
@@ -178,25 +193,29 @@ class Routine:
         axis runs over several axes in memory; without it, the step reads none. ``stacked``: there is one step, whose
         units are first those of the first matrix of the result, then as many of the second, and so on, and which reads
         for each matrix only the matrix of each operand at the same position. ``feeds(call, position)`` tells whether a
-        kernel can make an operand for the step, which then needs each of its elements once.
+        kernel can make an operand for the step, which then needs each of its elements once. ``shares(calls, strides)``
+        is given several calls of a program with the same last operand, and how that lies in memory. If work on the
+        operand should be done once for these calls, it returns a function that gives what is planned instead of one of
+        them (None: the call itself). ``sums`` are for results that are added up.
         """
 
         def register(make: MakeSteps) -> MakeSteps:
             self._makers[kind] = make
             self._scratch[kind] = scratch or self._scratch_elsewhere
             self._accepts[kind] = accepts or self._accepts_elsewhere
-            if declines is not None:
-                self._declines[kind] = declines
-            if adapts is not None:
-                self._adapts[kind] = adapts
-            if rounds is not None:
-                self._rounds[kind] = rounds
-            if attaches is not None:
-                self._attaches[kind] = attaches
-            if reads is not None:
-                self._reads[kind] = reads
-            if feeds is not None:
-                self._feeds[kind] = feeds
+            further: list[tuple[dict[str, Any], Any]] = [
+                (self._declines, declines),
+                (self._adapts, adapts),
+                (self._rounds, rounds),
+                (self._attaches, attaches),
+                (self._reads, reads),
+                (self._feeds, feeds),
+                (self._shares, shares),
+                (self._sums, sums),
+            ]
+            for registered, given in further:
+                if given is not None:
+                    registered[kind] = given
             if stacked:
                 self._stacked.add(kind)
             return make
@@ -222,6 +241,18 @@ class Routine:
     def rounds(self, node: Node, dtype: Dtype, kind: str) -> bool:
         """Whether the step of a call for a kind of device can store its result in another dtype, rounded once."""
         return kind in self._rounds and self._rounds[kind](node, dtype)
+
+    def can_share(self, kind: str) -> bool:
+        """Whether `shared` may have answers for a kind of device."""
+        return self.is_on(kind) and kind in self._shares
+
+    def shared(self, calls: Sequence[Node], strides: Shape, kind: str) -> Callable[[Node], Node | None] | None:
+        """What is planned instead of calls with the same last operand for a kind of device; see ``shares`` of `on`."""
+        return self._shares[kind](calls, strides)
+
+    def sums(self, kind: str) -> CallSums | None:
+        """How calls whose results are added up are computed together on a kind of device, if they can be."""
+        return self._sums.get(kind) if self.is_on(kind) else None
 
     def accepts(self, node: Node, position: int, strides: Shape, kind: str) -> bool:
         """Whether the step for a kind of device reads an input with these strides."""

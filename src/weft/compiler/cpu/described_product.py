@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from weft.compiler.cpu import product_axes
-from weft.compiler.cpu.product_step import Sources
+from weft.compiler.cpu.product_step import Block, Sources
 from weft.dtypes import Dtype
 from weft.primitives.routine import Attached
 from weft.runtime.steps import Place
@@ -21,7 +21,8 @@ class Product(NamedTuple):
     ``axes`` are the axes in memory that rows, terms of the left operand, terms of the right one and columns go over, if
     any of these goes over several. ``feeder`` is a kernel that makes the left operand. If ``is_fast``, the processor's
     own roundings may be used. If these are products of parts of the terms, ``parts`` are how many terms there are in
-    all, and how many matrices have each part: see `product_parts`.
+    all, and how many matrices have each part: see `product_parts`. If the right operand is in memory as panels for a
+    kind of block, ``panels`` is this block: see `shared_panels`.
     """
 
     dtype: Dtype
@@ -37,6 +38,7 @@ class Product(NamedTuple):
     feeder: Attached | None = None
     is_fast: bool = False
     parts: tuple[int, int] | None = None
+    panels: Block | None = None
 
     @property
     def matrices(self) -> int:

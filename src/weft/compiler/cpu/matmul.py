@@ -18,6 +18,7 @@ from weft.compiler.cpu import (
     product_lines,
     product_pairs,
     product_parts,
+    product_sums,
 )
 from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
@@ -26,11 +27,12 @@ from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul_of_few import CACHED, READING, of_few, shares_terms
 from weft.compiler.cpu.matmul_of_stacks import of_stack
 from weft.compiler.cpu.product_step import Block, Sources
+from weft.compiler.cpu.shared_panels import shares
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node
 from weft.primitives.products import DEPTH, MOST_BATCH_AXES, leading
-from weft.primitives.routine import Factors, Operand, RoutineCall, RoutineStep
+from weft.primitives.routine import CallSums, Factors, Operand, RoutineCall, RoutineStep
 from weft.runtime.executor import thread_count
 from weft.runtime.precision import FAST
 
@@ -105,7 +107,7 @@ def _feeds(call: RoutineCall, position: int) -> bool:
         return False
     block = _block_of(product)
     reading = tiles.reading_right(block, b.dtype, product.extents, product.strides)
-    tile = _tile_of(product, block, tiles.Lying(False, reading))
+    tile = tile_of(product, block, tiles.Lying(False, reading))
     return tile is not None and tile[0][1] >= product.extents[1]
 
 
@@ -150,7 +152,15 @@ def _scratch(node: Node) -> int:
 
 
 @p.matmul.routine.on(
-    "cpu", scratch=_scratch, attaches=_attaches, reads=_reads, stacked=True, feeds=_feeds, rounds=_rounds
+    "cpu",
+    scratch=_scratch,
+    attaches=_attaches,
+    reads=_reads,
+    stacked=True,
+    feeds=_feeds,
+    rounds=_rounds,
+    shares=shares,
+    sums=CallSums(product_sums.together, product_sums.added_up),
 )
 def steps(call: RoutineCall) -> list[RoutineStep]:
     """The step for a matrix product; or one for the sums of parts, and one that adds these up."""
@@ -173,7 +183,7 @@ def _tiled_in_parts(product: Product) -> Tiled | None:
     """How the sums of all parts are computed. Of blocks, the last part may have fewer terms."""
     if product.axes:
         return over_axes(product, product.axes)
-    return of_few(product) if product.parts is None else _of_blocks(product)
+    return of_few(product) if product.parts is None else of_blocks(product)
 
 
 def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
@@ -265,11 +275,11 @@ def _tiled(product: Product) -> Tiled | None:
     if product.dtype.is_complex:
         return _of_complex(product)
     if product.feeder is not None:
-        return _of_blocks(product)
-    return of_few(product) or _of_blocks(product)
+        return of_blocks(product)
+    return of_few(product) or of_blocks(product)
 
 
-def _of_blocks(product: Product) -> Tiled | None:
+def of_blocks(product: Product) -> Tiled | None:
     """A product of many rows and columns; None if its result has to be made in scratch memory and does not fit
     there."""
     return _blocks_of(product, product.strides)
@@ -339,7 +349,7 @@ def over_axes(
     block, strides = product_axes.block_over_axes(dtype, *extents[:2]), product.strides
     several = len(axes[2]) > 1 or len(axes[3]) > 1 or not strides[2]
     reading = tiles.reading_right(block, sources.right, extents, strides)
-    tile = _tile_of(product, block, tiles.Lying(True, tiles.DirectReading.NOWHERE if several else reading))
+    tile = tile_of(product, block, tiles.Lying(True, tiles.DirectReading.NOWHERE if several else reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -374,6 +384,8 @@ def _of_lines(product: Product, axes: Sequence[product_axes.AxisFactors]) -> Til
 def _block_of(product: Product) -> Block:
     """The block for a product of many rows and columns."""
     dtype, sources, _, extents = product[:4]
+    if product.panels is not None:
+        return product.panels
     if product_pairs.takes(dtype, sources, extents):
         return product_pairs.block_of(extents[1])
     block = tiles.block_of(dtype)
@@ -385,7 +397,9 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     in_pairs = product_pairs.takes(dtype, sources, product.extents)
     block = _block_of(product)
     reading = tiles.reading_right(block, sources.right, extents, strides)
-    tile = _tile_of(product, block, tiles.Lying(False, reading))
+    if product.panels is not None:
+        reading = tiles.DirectReading.AS_PANELS
+    tile = tile_of(product, block, tiles.Lying(False, reading))
     if tile is None:
         return None
     (high, wide, span), behind = tile
@@ -395,6 +409,8 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
         fed = tiles.fed_strides(block, turned)
         strides, ways = [*fed, *strides[2:]], (tiles.Way.FED, ways[1])
         feeder = section(product.feeder, Lines(extents[2] if turned else extents[0], turned, max(fed)))
+    if product.panels is not None:
+        ways = ways[0], tiles.Way.IN_PANELS
     terms = tiles.terms_of(block, extents, (high, wide))
     least = [product_pairs.ALWAYS if product.is_fast else product_pairs.EXACT] if in_pairs else []
     numbers = blocks.step_numbers(
@@ -404,7 +420,7 @@ def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:
     return address, numbers, (high, wide * span)
 
 
-def _tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+def tile_of(product: Product, block: Block, lying: tiles.Lying) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
     """Rows and columns of a tile, how many tiles side by side are a unit, and the section of an attached kernel. None
     if the result has to be made in scratch memory and does not fit there."""
     extents = product.extents

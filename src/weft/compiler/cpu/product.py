@@ -23,7 +23,7 @@ from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_kernel import WHOLE, all_edges, kernel, kernel_in_panels, kernels
-from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines
+from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines, panels_at
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -117,7 +117,7 @@ class Terms(NamedTuple):
     before: str
 
 
-class _Unit(NamedTuple):
+class UnitOfTiles(NamedTuple):
     """A unit of work, one or more tiles side by side: the number of its matrix, pointers to the three matrices, and its
     first row, rows, first column and columns."""
 
@@ -177,7 +177,7 @@ class TileWriter(ProductStepWriter):
         matrices["c"] = self.made_at(in_memory, self.scratch)
         self.begin, self.end = self.terms_of(matrix)
         with self.e.loop("0", columns, width) as start:
-            self.tile(_Unit(matrix, matrices, top, rows, left, columns), start)
+            self.tile(UnitOfTiles(matrix, matrices, top, rows, left, columns), start)
 
     def terms_of(self, matrix: str) -> tuple[str, str]:
         """The first term of the sums of a matrix, and the one after the last. The first matrices have the first part of
@@ -190,7 +190,7 @@ class TileWriter(ProductStepWriter):
         """The distance between rows of the result in memory."""
         return self.number(COLUMNS)
 
-    def tile(self, unit: _Unit, across: str) -> None:
+    def tile(self, unit: UnitOfTiles, across: str) -> None:
         """The tile of a unit that begins ``across`` columns after the first column."""
         begin, inner, most = self.begin, self.end, self.number(TERMS)
         left, columns = self.add(unit.left, across), self.rest(unit.columns, across, self.number(TILE_WIDTH))
@@ -213,7 +213,7 @@ class TileWriter(ProductStepWriter):
                     rectangle = unit.matrix, top, present, unit.left, unit.columns
                     self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
 
-    def rows(self, unit: _Unit, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
+    def rows(self, unit: UnitOfTiles, across: str, start: str, columns: str, part: Terms, right: Panels) -> None:
         """Add some terms to the sums of a group of panels of rows, which begins at row ``start``."""
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
@@ -256,6 +256,9 @@ class TileWriter(ProductStepWriter):
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
         """Panels of the right operand, from a column on: packed or in place."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
+        shared = panels_at(self, operand, self.block, self.number(COLUMNS), first, part.first, part.depth)
+        is_shared = self.compare("eq", self.number(RIGHT_WAY), Way.IN_PANELS)
+        packed = self.e.assign(f"select i1 {is_shared}, ptr {shared}, ptr {packed}")
         return self.panels(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth)
 
     def rows_of(self, left: Panels, row: str, column: str) -> str:

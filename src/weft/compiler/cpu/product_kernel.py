@@ -20,6 +20,8 @@ _OTHERS = "ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 
 PARAMETERS = f"{_LEFT}, {_OTHERS}"
 PARAMETERS_OVER_AXES = f"ptr %a, ptr %a_rows, ptr %a_terms, {_OTHERS}"
 
+PARAMETERS_OF_SUMS = f"ptr %a, i64 %a_next, i64 %b_next, i64 %count, {_OTHERS}"
+
 ROWS_AHEAD = 8
 """How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
 
@@ -79,6 +81,14 @@ def kernel_in_panels(block: Block, name: str, result: Dtype) -> EmittedFunction:
     return written.e, written.function(name)
 
 
+def kernel_of_sums(block: Block, name: str, edge: bool) -> EmittedFunction:
+    """The kernel for the sum of ``%count`` products of ``%inner`` terms each, which is added to the result if
+    ``%again``. Operands are in panels; those of a product are ``%a_next`` and ``%b_next`` elements after those of the
+    one before."""
+    written = _PanelKernelOfSums(block, edge, overlaps=not edge and block.vectors > 1)
+    return written.e, written.function(name)
+
+
 def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
     """The kernel for a left operand whose rows and terms go over several axes in memory: ``%a_rows`` and ``%a_terms``
     have the distances at which each begins. Columns are in whole vectors."""
@@ -125,6 +135,9 @@ class _PanelKernel(Integers):
     masks_columns = True
     """Whether a vector of columns at an edge is read with a mask, because the others may not be in memory. That takes
     an instruction of the kind that adds up products."""
+
+    again = "%again"
+    """Whether sums are added to the result."""
 
     rounds_bfloat16 = False
     """Whether sums are rounded by an instruction that takes subnormal numbers as zero."""
@@ -196,7 +209,8 @@ class _PanelKernel(Integers):
 
     def _prefetch_columns(self, term: str) -> None:
         """Prefetch the columns of a term. In place, terms may be in a page each, and the processor looks ahead only
-        inside of pages."""
+        inside of pages. In panels, blocks with short vectors need columns sooner than the processor reads them from
+        the second cache by itself."""
         start = self._columns_of(term)
         for distance in range(0, self.block.columns * self.block.dtype.size, CACHE_LINE):
             prefetch(self.e, self.moved(start, distance), READ_SOON)
@@ -242,7 +256,7 @@ class _PanelKernel(Integers):
             for v, (column, mask) in enumerate(zip(self.columns, self.masks, strict=True))
         ]
         if self.result is dtype:
-            with e.when("%again"):
+            with e.when(self.again):
                 for location, slot, mask in locations:
                     total = load(L, dtype, location, mask) + Value(L, e.load(self.type, slot), dtype)
                     e.store(self.type, total.name, slot)
@@ -264,6 +278,36 @@ class _KernelInPanels(_PanelKernel):
 
     def _columns_of(self, term: str) -> str:
         return self._further("%b", self.multiply(term, self.block.columns))
+
+
+class _PanelKernelOfSums(_PanelKernel):
+    parameters = PARAMETERS_OF_SUMS
+    masks_columns = False
+
+    def function(self, name: str) -> str:
+        targets = [self._target(row) for row in range(self.block.rows)]
+        for target in targets:
+            self._ask_for(target)
+        with self.e.loop("0", "%count") as product:
+            self.again = self.e.assign(f"or i1 %again, {self.compare('ne', product, 0)}")
+            self.right = self._further("%b", self.multiply("%b_next", product))
+            self._sum_of_product(self._further("%a", self.multiply("%a_next", product)))
+            for row, target in enumerate(targets):
+                with self.e.when(self.compare("slt", str(row), "%rows")):
+                    self._store(row, target)
+        return self.e.function(name, self.parameters, "internal ")
+
+    def _sum_of_product(self, left: str) -> None:
+        zero = self.L.constant(0.0, self.block.dtype).name
+        for slot in self.sums.values():
+            self.e.store(self.type, zero, slot)
+        self._add_terms([self._further(left, str(row)) for row in range(self.block.rows)], "0", "%inner")
+
+    def _term(self, number: str) -> str:
+        return self.multiply(number, self.block.rows)
+
+    def _columns_of(self, term: str) -> str:
+        return self._further(self.right, self.multiply(term, "%b_inner" if self.edge else self.block.columns))
 
 
 class _PanelKernelOverAxes(_PanelKernel):

@@ -157,3 +157,11 @@ def convert_rows(block: Block, source: Dtype) -> EmittedFunction:
                     convert(line, target, whole, masks)
     parameters = "ptr %a, i64 %a_row, i64 %a_inner, ptr %to, i64 %rows, i64 %inner, i64 %pitch"
     return w.e, w.e.function("convert_rows", parameters, "internal ")
+
+
+def panels_at(w: Integers, start: str, block: Block, columns: str, first: str, term: str, depth: str) -> str:
+    """Where in the panels of a matrix those of a block of terms are, from the column ``first`` on. The block begins
+    with ``term`` and has ``depth`` terms."""
+    wide = w.multiply(w.divide(w.add(columns, block.columns - 1), block.columns), block.columns)
+    before = w.add(w.multiply(term, wide), w.multiply(first, w.rounded_up(depth, SQUARE)))
+    return w.moved(start, before, block.element)

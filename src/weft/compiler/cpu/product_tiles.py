@@ -80,8 +80,8 @@ READING_IN_PLACE = 1 / 16
 
 class Way(IntEnum):
     """How a kernel gets an operand: in place; packed, from elements or from terms that are neighbours; packed from
-    several axes in memory; from memory to which a feeder writes; or converted, with the elements of a group of panels
-    as neighbours."""
+    several axes in memory; from memory to which a feeder writes; converted, with the elements of a group of panels as
+    neighbours; or from panels in memory, which several products share."""
 
     IN_PLACE = 0
     ALONG = 1
@@ -89,6 +89,7 @@ class Way(IntEnum):
     OVER_AXES = 3
     FED = 4
     CONVERTED = 5
+    IN_PANELS = 6
 
 
 @cache
@@ -148,6 +149,8 @@ class _Costs:
         terms = -(-max(1, min(inner, DEPTH)) // square) * square
         widest = max(1, TILE_BYTES * block.terms // (terms * block.columns * block.dtype.size))
         self.widest = FLAT_BLOCKS[1] * block.terms if self.down <= FLAT_BLOCKS[0] else widest
+        if lying.right is DirectReading.AS_PANELS:
+            self.widest = maxsize  # nothing is packed
 
     def time(self, tile: tuple[int, int], span: int = 1) -> float:
         """The time for all units. A unit is ``span`` tiles side by side; the extents of a tile are in blocks."""

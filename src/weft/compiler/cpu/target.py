@@ -81,6 +81,9 @@ host.functions = step_loop.runtime_functions
 implemented_in(
     CpuTarget.kind,
     "weft.compiler.cpu.matmul",
+    "weft.compiler.cpu.shared_panels",
+    "weft.compiler.cpu.matmul_in_panels",
+    "weft.compiler.cpu.matmul_sums",
     "weft.compiler.cpu.quantized.steps",
     "weft.compiler.cpu.quantized.rows",
     "weft.compiler.cpu.sorting.steps",
