@@ -128,6 +128,7 @@ def test_blocks_of_lanes_of_rows_that_are_stored_and_folded(
     columns: int, units: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that begin at whole vectors are cut, so that there is work for many threads."""
+    monkeypatch.setattr(schedules, "thread_count", lambda: 2)
 
     def function(x: mx.array) -> tuple[mx.array, mx.array]:
         positive = mx.where(x > 0, x * 2, 0)
