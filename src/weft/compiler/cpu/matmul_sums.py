@@ -14,10 +14,11 @@ from weft.primitives.routine import RoutineCall, RoutineStep
 
 
 def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
-    """A product that has the terms of all products; its operands are packed, wherever they are."""
+    """A product that has as many terms as the panels of all products have room for, so that a tile of it fits the
+    memory for packed operands; these are packed, wherever they are."""
     (out,), continues = call.results, bool(call.params["continues"])
     operands = call.operands[continues:]
-    terms = sum([b.shape[0] for b in operands[1::2]])
+    terms = sum([product_sums.room_of(b.shape[0]) for b in operands[1::2]])
     extents = out.shape[0], out.shape[1], terms
     places = [(x.slot, x.offset) for x in (*operands[:2], out)]
     sources, storage = Sources(out.dtype, out.dtype), ((0, terms), (0, out.shape[1]))

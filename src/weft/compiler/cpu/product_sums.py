@@ -81,13 +81,18 @@ def _terms(node: Node) -> int:
     return sum([right.shape[0] for right in node.inputs[len(node.inputs) % 2 + 1 :: 2]])
 
 
+def room_of(terms: int) -> int:
+    """How many terms the panels of a product of so many have room for."""
+    return -(-terms // SQUARE) * SQUARE
+
+
 def together(calls: Sequence[Node]) -> int:
     """How many products, from the first one on, are added up by one call; 1 if that takes no less time."""
     first = calls[0]
     if not _may_be_added(first):
         return 1
     terms = first.inputs[1].shape[0]
-    most = min(len(calls), DEPTH // (-(-terms // SQUARE) * SQUARE))
+    most = min(len(calls), DEPTH // room_of(terms))
     count = 1
     while count < most and _may_be_added(calls[count]) and calls[count].inputs[1].shape[0] == terms:
         count += 1

@@ -36,6 +36,9 @@ FEWEST_ROWS_ACROSS = 5
 """From so many rows on, panels are read faster than squares of a matrix are transposed in registers."""
 TRANSPOSING = 6
 """Transposing an element in registers takes about the time of this many multiplications more than reading a panel."""
+WORTH_MEMORY = 4
+"""Panels must save so many times the time of packing them. They take memory from the first product to the last: a net
+that is applied to two inputs, one after the other, would need the memory of its weights once more."""
 
 _PANELS_OF_UNIT = 4
 """How many panels are packed at once: enough to read whole cache lines of rows."""
@@ -88,10 +91,10 @@ matmul_in_panels = MatmulInPanels()
 
 def shares(calls: Sequence[Node], strides: Shape) -> Callable[[Node], Node | None] | None:
     """What is planned instead of the products ``calls``, which have the same right operand with these ``strides``, if
-    panels that are packed once save at least twice the time of packing: then the memory for them is worth it."""
+    panels that are packed once save enough time."""
     saved = {call: _saved(call, strides) for call in calls}
     chosen = [call for call in calls if saved[call] > 0]
-    if sum([saved[call] for call in chosen]) < 2 * tiles.PACKING:
+    if sum([saved[call] for call in chosen]) < WORTH_MEMORY * tiles.PACKING:
         return None
     block = _block_for(chosen)
     packed: list[Node] = []
