@@ -14,7 +14,6 @@ from math import ceil, prod
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import tiny_blocks, tiny_rows
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
@@ -55,17 +54,20 @@ def may_take(extents: tuple[int, int, int], source: Dtype) -> bool:
     """Whether matrices of these rows, columns and terms, with left operands of the dtype ``source``, are so small that
     they may be computed here. Processors without AVX2 lack shuffles that move elements to any place."""
     rows, columns, inner = extents
-    if source in HALVES:
-        largest = max(rows * inner, inner * columns, rows * columns)
-        few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
-    else:
-        few = columns <= NARROW_COLUMNS and rows * columns * inner <= MOST_WORK_OF_NARROW
+    largest = max(rows * inner, inner * columns, rows * columns)
+    few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
     return min(extents) > 0 and few and "+avx2" in host.current().features
 
 
 def takes(tiny: Tiny) -> bool:
     """Whether matrices are computed here."""
-    return _by_rows(tiny) is not None or _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
+    return _by_rows(tiny) is not None or takes_in_order(tiny)
+
+
+def takes_in_order(tiny: Tiny) -> bool:
+    """Whether the results of matrices are computed in the order in which they are in memory, if it is not row by
+    row."""
+    return _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
 
 
 def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter | tiny_blocks.TinyBlocksWriter] | None:
@@ -127,26 +129,17 @@ def address(tiny: Tiny) -> int:
 
 def generate(tiny: Tiny, name: str) -> str:
     """The LLVM IR of the step."""
-    return module_of(functions(tiny, name))
+    by_rows = _by_rows(tiny)
+    return module_of(functions(in_order(tiny) if by_rows is None else by_rows(tiny), name))
 
 
-def functions(tiny: Tiny, name: str, linkage: str = "") -> list[EmittedFunction]:
+def functions(groups: GroupWriter, name: str, linkage: str = "") -> list[EmittedFunction]:
     """The function of the step, and the one that it calls."""
-    groups = _groups_of(tiny)
     return [groups.function(_GROUPS), _StepWriter(groups).function(name, linkage)]
 
 
-def ends_of(tiny: Tiny) -> dict[str, int]:
-    """How many elements of each operand and of the result may be accessed for a group, counted from its first one."""
-    groups = _groups_of(tiny)
-    groups.function(_GROUPS)
-    return groups.ends
-
-
-def _groups_of(tiny: Tiny) -> GroupWriter:
-    by_rows = _by_rows(tiny)
-    if by_rows is not None:
-        return by_rows(tiny)
+def in_order(tiny: Tiny) -> GroupWriter:
+    """What multiplies groups of matrices in the order in which results are in memory."""
     return TinyPairsWriter(tiny) if tiny.source is dtypes.bfloat16 else TinyElementsWriter(tiny)
 
 
