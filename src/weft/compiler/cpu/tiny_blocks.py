@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
@@ -20,9 +20,8 @@ from weft.compiler.cpu.tiny_sums import TinySumsWriter
 MOST_COLUMNS = 32
 MOST_ELEMENTS = 2048
 """How many elements an operand, or the result, has at most."""
-LONG_ROW, MOST_LEFT = 4, 64
-"""If a row has so many vectors, registers hold the sums of few rows, and the left operand has at most the second number
-of elements."""
+FEW_ROWS, MOST_LEFT = 3, 64
+"""If registers hold the sums of so few rows, the left operand has at most the second number of elements."""
 
 
 def takes(tiny: Tiny) -> bool:
@@ -31,10 +30,15 @@ def takes(tiny: Tiny) -> bool:
     vectors = -(-columns // tiny.lanes)
     if tiny.strides[3] != 1 or columns > MOST_COLUMNS:
         return False
-    if tiny.source in HALVES and vectors >= LONG_ROW and tiny.sizes["a"] > MOST_LEFT:
+    if _rows_at_once(vectors) <= FEW_ROWS and tiny.sizes["a"] > MOST_LEFT:
         return False
     # Fewer columns would fill half a vector at most.
     return 2 * columns > tiny.lanes and max(tiny.sizes.values()) <= MOST_ELEMENTS
+
+
+def _rows_at_once(vectors: int) -> int:
+    """Of how many rows registers hold the sums."""
+    return (REGISTERS[vector_bytes()] - OTHERS) // vectors
 
 
 class TinyBlocksWriter(TinySumsWriter):
@@ -52,8 +56,7 @@ class TinyBlocksWriter(TinySumsWriter):
     def write(self) -> None:
         tiny = self.tiny
         rows, columns, inner = tiny.extents
-        most = (REGISTERS[vector_bytes()] - OTHERS) // self.vectors
-        height = -(-rows // -(-rows // most))
+        height = -(-rows // -(-rows // _rows_at_once(self.vectors)))
         self.ends["b"] = (inner - 1) * tiny.strides[2] + self.vectors * self.L.width
         if self.converts:
             self._convert_left()

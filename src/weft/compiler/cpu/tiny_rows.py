@@ -34,6 +34,8 @@ MOST_COLUMNS = 16
 MOST_ROWS_TOGETHER, FEW_TERMS = 8, 3
 """The most rows of a vector of sums, and how many terms are too few: shuffling both operands takes no longer then than
 storing rows."""
+FEW_ROWS = 4
+"""For so few rows, columns that are no neighbours are transposed faster in squares, unless they are converted."""
 FEW_ROWS_TOGETHER = 4
 """So few rows of a vector of sums suit half precision, even if there are few terms."""
 MOST_WORK = 4096
@@ -47,7 +49,9 @@ def takes(tiny: Tiny) -> bool:
     sums = -(-rows // together) * -(-columns // lanes)
     if max(sums, FEWEST_SUMS) * lanes * inner > MOST_WORK:
         return False
-    return _are_many(tiny, together) if tiny.source not in HALVES else _suits_halves(tiny, together)
+    if tiny.source in HALVES:
+        return _suits_halves(tiny, together)
+    return _are_many(tiny, together) and (tiny.strides[3] == 1 or rows > FEW_ROWS)
 
 
 def _are_many(tiny: Tiny, together: int) -> bool:
@@ -55,18 +59,19 @@ def _are_many(tiny: Tiny, together: int) -> bool:
     (rows, columns, inner), beside = tiny.extents, tiny.strides[3] == 1
     if rows < together or together > MOST_ROWS_TOGETHER or (columns > MOST_COLUMNS and beside):
         return False
-    return inner > max(FEW_TERMS, together) and (rows > 1 or beside)
+    most_few = FEW_TERMS if together == 1 else max(FEW_TERMS + 1, together)
+    return inner > most_few and (rows > 1 or beside)
 
 
 def _suits_halves(tiny: Tiny, together: int) -> bool:
     """Whether matrices of half precision are computed faster here."""
     rows, columns, _ = tiny.extents
-    if vector_bytes() < 64 and not _suits_short_vectors(tiny, together):
-        return False
     if _are_many(tiny, together):
         return True
     if columns > MOST_COLUMNS or together >= 2 * FEW_ROWS_TOGETHER or rows == together == FEW_ROWS_TOGETHER:
         return False
+    if vector_bytes() < 64:
+        return _suits_short_vectors(tiny, together)
     if together < FEW_ROWS_TOGETHER:
         return True
     return columns == together if rows < together else rows % together in (0, together - 1)

@@ -14,6 +14,7 @@ from math import ceil, prod
 from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import tiny_blocks, tiny_rows
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
@@ -74,6 +75,8 @@ def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter | tiny_blocks.TinyBloc
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
     if tiny_rows.takes(tiny):
         return tiny_rows.TinyRowsWriter
+    if tiny.source not in HALVES and tiny.extents[2] <= tiny_rows.FEW_TERMS and takes_in_order(tiny):
+        return None
     return tiny_blocks.TinyBlocksWriter if tiny_blocks.takes(tiny) else None
 
 
@@ -89,9 +92,6 @@ def _is_narrow(tiny: Tiny) -> bool:
         return False
     if tiny.group * rows * columns * inner > MOST_STEPS * lanes:
         return False
-    if tiny.source is dtypes.bfloat16:
-        # Pairs of terms that are no neighbours are read in two parts by processors that shuffle parts of vectors.
-        return columns < rows or (columns % 2 == 0 and (tiny.strides[0] != 1 or 2 * columns < lanes))
     return columns < rows or (2 * columns <= lanes and (columns % 2 == 0 or columns <= MOST_ODD))
 
 
