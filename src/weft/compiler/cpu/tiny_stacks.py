@@ -153,8 +153,8 @@ class _StepWriter(Integers):
         self.bytes, self.matrices = tiny.bytes, groups.matrices
         self.needed = {name: -(-end // tiny.sizes[name]) for name, end in ends.items()}
         """How many matrices there must be in memory for a group that is not copied."""
-        rooms = {name: end * (tiny.result if name == "c" else tiny.source).size for name, end in ends.items()}
-        self.copies = {name: self.e.slot(f"[{room} x i8], align 64") for name, room in rooms.items()}
+        self.rooms = {name: end * (tiny.result if name == "c" else tiny.source).size for name, end in ends.items()}
+        self.copies = {name: self.e.slot(f"[{room} x i8], align 64") for name, room in self.rooms.items()}
 
     def function(self, name: str, linkage: str) -> EmittedFunction:
         e, bases = self.e, {name: self.memory(slot) for name, slot in SLOTS.items()}
@@ -168,6 +168,7 @@ class _StepWriter(Integers):
             left = self.smaller(self.subtract("%end", first), self.matrices)
             places = self._places(bases, first)
             for operand in "ab":
+                self._clear(operand)
                 self._copy(places[operand], self.copies[operand], self.multiply(left, self.bytes[operand]))
             self._multiply(self.copies, "1")
             self._copy(self.copies["c"], places["c"], self.multiply(left, self.bytes["c"]))
@@ -184,6 +185,14 @@ class _StepWriter(Integers):
     def _multiply(self, places: dict[str, str], count: str) -> None:
         pointers = ", ".join([f"ptr {places[name]}" for name in SLOTS])
         self.e.emit(f"call void @{_GROUPS}({pointers}, i64 {count})")
+
+    def _clear(self, operand: str) -> None:
+        """Set a copy to zero: numbers after those of the last matrix are multiplied, too, and subnormal ones take a
+        hundred times as long."""
+        self.e.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        self.e.emit(
+            f"call void @llvm.memset.p0.i64(ptr {self.copies[operand]}, i8 0, i64 {self.rooms[operand]}, i1 false)"
+        )
 
     def _copy(self, source: str, target: str, size: str) -> None:
         self.e.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"
