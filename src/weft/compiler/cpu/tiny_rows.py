@@ -15,7 +15,7 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import opaque
-from weft.compiler.cpu.product_step import multiply_add
+from weft.compiler.cpu.product_step import SQUARE, multiply_add
 from weft.compiler.cpu.tiny_elements import TinyElements
 from weft.compiler.cpu.tiny_groups import Tiny, shuffled, vector_bytes
 from weft.compiler.cpu.tiny_halves import TinyHalves
@@ -35,7 +35,8 @@ MOST_ROWS_TOGETHER, FEW_TERMS = 8, 3
 """The most rows of a vector of sums, and how many terms are too few: shuffling both operands takes no longer then than
 storing rows."""
 FEW_ROWS = 4
-"""For so few rows, columns that are no neighbours are transposed faster in squares, unless they are converted."""
+"""For so few rows, columns that are no neighbours are transposed faster in squares, unless they are converted; for
+twice as many rows, if there are more than `MOST_COLUMNS`, or if terms fill squares."""
 FEW_ROWS_TOGETHER = 4
 """So few rows of a vector of sums suit half precision, even if there are few terms."""
 MOST_WORK = 4096
@@ -51,7 +52,8 @@ def takes(tiny: Tiny) -> bool:
         return False
     if tiny.source in HALVES:
         return _suits_halves(tiny, together)
-    return _are_many(tiny, together) and (tiny.strides[3] == 1 or rows > FEW_ROWS)
+    in_squares = columns > MOST_COLUMNS or inner % SQUARE == 0
+    return _are_many(tiny, together) and (tiny.strides[3] == 1 or rows > FEW_ROWS * (1 + in_squares))
 
 
 def _are_many(tiny: Tiny, together: int) -> bool:
