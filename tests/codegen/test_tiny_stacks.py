@@ -154,5 +154,6 @@ def test_groups_fit_the_memory_for_converted_elements(level: str, monkeypatch: p
         sizes = tiny.sizes
         fits = tiny.group * max(sizes.values()) <= converted_stacks.GROUP_ELEMENTS
         assert fits or (rows, columns, inner) in NARROW
-        ends = tiny_stacks.ends_of(tiny)
-        assert all(ends[x] - tiny.group * sizes[x] <= converted_stacks.ELEMENTS_BEHIND for x in "ab")
+        groups = tiny_stacks.in_order(tiny)
+        groups.function("groups")
+        assert all(groups.ends[x] - tiny.group * sizes[x] <= converted_stacks.ELEMENTS_BEHIND for x in "ab")

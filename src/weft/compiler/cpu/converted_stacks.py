@@ -141,7 +141,7 @@ def generate(strip: Strip, sources: Sources, multiplied: Sources, transposes: bo
 def generate_for_tiny(tiny: Tiny, sources: Sources, name: str) -> str:
     """The LLVM IR of the step that multiplies by `tiny_stacks`."""
     writer = _ConvertedStacksWriter(tiny.dtype, sources, Sources(tiny.dtype, tiny.dtype, tiny.result), False)
-    functions = tiny_stacks.functions(tiny, _MULTIPLY, "internal ")
+    functions = tiny_stacks.functions(tiny_stacks.in_order(tiny), _MULTIPLY, "internal ")
     return module_of([*writer.conversions(), *functions, writer.function(name)])
 
 

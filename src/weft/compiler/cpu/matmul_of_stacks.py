@@ -21,8 +21,8 @@ def of_stack(product: Product) -> Tiled | None:
 
 def _of_tiny_stack(product: Product) -> Tiled | None:
     """A product of matrices so small that vectors have elements of several rows, if they follow each other in memory.
-    In half precision they are converted in groups, unless they are multiplied row by row; then a single column is a row
-    of the transposed product."""
+    A single column is a row of the transposed product, if it is computed row by row. Matrices of half precision that
+    are not computed so may be converted in groups."""
     dtype, sources, places, (rows, columns, inner) = product[:4]
     if not tiny_stacks.may_take(product.extents, product.sources.left) or not _follow_each_other(product):
         return None
@@ -42,7 +42,7 @@ def _of_tiny_stack(product: Product) -> Tiled | None:
     tiny = _tiny(product, dtype)
     sizes = rows * inner, inner * columns, rows * columns
     group = converted_stacks.group_of(sizes, 0) // tiny.group * tiny.group
-    if group == 0 or not tiny_stacks.takes(tiny):
+    if group == 0 or not tiny_stacks.takes_in_order(tiny):
         return None
     of_matrices = tiny_stacks.step_numbers(converted_stacks.PLACES, tiny.group)
     numbers = converted_stacks.step_numbers(places, sizes, group, 1, of_matrices)

@@ -1,6 +1,6 @@
-"""Products of small matrices of half precision that are too large for code without loops.
+"""Products of small matrices that are too large for code without loops.
 
-Both operands are converted to memory in the first cache, and blocks of rows are multiplied from there.
+Blocks of rows are multiplied. Operands of half precision are converted before, to memory in the first cache.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import product
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import HALVES, Lanes
-from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.product_step import multiply_add, read
@@ -20,21 +20,25 @@ from weft.compiler.cpu.tiny_sums import TinySumsWriter
 MOST_COLUMNS = 32
 MOST_ELEMENTS = 2048
 """How many elements an operand, or the result, has at most."""
-LONG_ROW, MOST_LEFT = 4, 64
-"""If a row has so many vectors, registers hold the sums of few rows, and the left operand has at most the second number
-of elements."""
+FEW_ROWS, MOST_LEFT = 3, 64
+"""If registers hold the sums of so few rows, the left operand has at most the second number of elements."""
 
 
 def takes(tiny: Tiny) -> bool:
     """Whether matrices are computed here."""
     _, columns, _ = tiny.extents
     vectors = -(-columns // tiny.lanes)
-    if tiny.source not in HALVES or tiny.strides[3] != 1 or columns > MOST_COLUMNS:
+    if tiny.strides[3] != 1 or columns > MOST_COLUMNS:
         return False
-    if vectors >= LONG_ROW and tiny.sizes["a"] > MOST_LEFT:
+    if _rows_at_once(vectors) <= FEW_ROWS and tiny.sizes["a"] > MOST_LEFT:
         return False
     # Fewer columns would fill half a vector at most.
     return 2 * columns > tiny.lanes and max(tiny.sizes.values()) <= MOST_ELEMENTS
+
+
+def _rows_at_once(vectors: int) -> int:
+    """Of how many rows registers hold the sums."""
+    return (REGISTERS[vector_bytes()] - OTHERS) // vectors
 
 
 class TinyBlocksWriter(TinySumsWriter):
@@ -43,17 +47,20 @@ class TinyBlocksWriter(TinySumsWriter):
     def __init__(self, tiny: Tiny) -> None:
         super().__init__(tiny, 1, 1, tiny.extents[0])
         lanes = tiny.lanes
+        self.converts = tiny.source is not tiny.dtype
         elements = {"a": -(-tiny.sizes["a"] // lanes) * lanes, "b": tiny.extents[2] * self.vectors * lanes}
-        self.left, self.right = [self.e.slot(f"[{count} x float], align 64") for count in elements.values()]
+        self.left, self.right = [
+            self.e.slot(f"[{count} x float], align 64") if self.converts else "" for count in elements.values()
+        ]
 
     def write(self) -> None:
         tiny = self.tiny
         rows, columns, inner = tiny.extents
-        most = (REGISTERS[vector_bytes()] - OTHERS) // self.vectors
-        height = -(-rows // -(-rows // most))
+        height = -(-rows // -(-rows // _rows_at_once(self.vectors)))
         self.ends["b"] = (inner - 1) * tiny.strides[2] + self.vectors * self.L.width
-        self._convert_left()
-        if height < rows:
+        if self.converts:
+            self._convert_left()
+        if self.converts and height < rows:
             self._convert_right()
         results, self.ends["c"] = self.places["c"], 0
         with self.e.loop("0", str(rows), height) as number:
@@ -66,15 +73,15 @@ class TinyBlocksWriter(TinySumsWriter):
     def _convert_left(self) -> None:
         L, lanes, size = self.L, self.L.width, self.tiny.sizes["a"]
         with self.e.loop("0", str(size), lanes) as index:
-            value = read(L, self.tiny.source, self.places["a"], index, None, dtypes.float32)
-            store(L, value, dtypes.float32, Location(self.left, index, False, 64), None)
+            value = read(L, self.tiny.source, self.places["a"], index, None, self.tiny.dtype)
+            store(L, value, self.tiny.dtype, Location(self.left, index, False, 64), None)
         self.ends["a"] = -(-size // lanes) * lanes
 
     def _convert_right(self) -> None:
         """Write vectors of the right operand, one term after the other."""
         with self.e.loop("0", str(self.tiny.extents[2])) as term:
             for vector, value in enumerate(self._columns(term)):
-                store(self.L, value, dtypes.float32, self._place(term, vector), None)
+                store(self.L, value, self.tiny.dtype, self._place(term, vector), None)
 
     def _place(self, term: str, vector: int) -> Location:
         """Where a converted vector of the right operand is."""
@@ -84,33 +91,35 @@ class TinyBlocksWriter(TinySumsWriter):
     def _columns(self, term: str) -> list[Value]:
         """The vectors of the right operand for a term."""
         L, source, type_ = self.L, self.tiny.source, self.L.type_of(dtypes.uint32)
-        row = self.moved(self.places["b"], self.multiply(term, self.tiny.strides[2]), "i16")
-        places = [self.moved(row, vector * L.width, "i16") for vector in range(self.vectors)]
+        element = MEMORY_TYPES[source]
+        row = self.moved(self.places["b"], self.multiply(term, self.tiny.strides[2]), element)
+        places = [self.moved(row, vector * L.width, element) for vector in range(self.vectors)]
         found: list[Value] = []
         for place in places[: self.paired : 2]:
             pairs = self.e.assign(f"load {type_}, ptr {place}, align 2")
             found += pairs_of_bfloat16.apart(L, Value(L, pairs, dtypes.uint32))
-        return [*found, *[read(L, source, place, "0", None, dtypes.float32) for place in places[self.paired :]]]
+        return [*found, *[read(L, source, place, "0", None, self.tiny.dtype) for place in places[self.paired :]]]
 
     def _multiply(self, first: str, rows: range) -> None:
         """Multiply a block of rows, and store the sums."""
         e, L, tiny = self.e, self.L, self.tiny
-        type_, vectors = L.type_of(dtypes.float32), range(self.vectors)
+        dtype, vectors = tiny.dtype, range(self.vectors)
+        type_, element = L.type_of(dtype), MEMORY_TYPES[dtype]
         a_row, a_inner, _, _ = tiny.strides
         sums = {key: e.slot(type_) for key in product(rows, vectors)}
         for slot in sums.values():
-            e.store(type_, L.constant(0, dtypes.float32).name, slot)
-        block = self.moved(self.left, self.multiply(first, a_row), "float")
+            e.store(type_, L.constant(0, dtype).name, slot)
+        block = self.moved(self.left or self.places["a"], self.multiply(first, a_row), element)
         with e.loop("0", str(tiny.extents[2])) as term:
-            if len(rows) < tiny.extents[0]:
-                right = [load(L, dtypes.float32, self._place(term, vector), None) for vector in vectors]
+            if self.converts and len(rows) < tiny.extents[0]:
+                right = [load(L, dtype, self._place(term, vector), None) for vector in vectors]
             else:
                 right = self._columns(term)
-            start = self.moved(block, self.multiply(term, a_inner), "float")
+            start = self.moved(block, self.multiply(term, a_inner), element)
             for row in rows:
-                left = L.splat(load(Lanes(e, 1), dtypes.float32, Location(start, str(row * a_row), False), None))
+                left = L.splat(load(Lanes(e, 1), dtype, Location(start, str(row * a_row), False), None))
                 for vector in vectors:
                     slot = sums[row, vector]
-                    total = Value(L, e.load(type_, slot), dtypes.float32)
+                    total = Value(L, e.load(type_, slot), dtype)
                     e.store(type_, multiply_add(L, left, right[vector], total).name, slot)
-        self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtypes.float32) for key, slot in sums.items()})
+        self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtype) for key, slot in sums.items()})

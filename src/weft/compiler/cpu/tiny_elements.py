@@ -37,14 +37,19 @@ class TinyElements:
         """Read elements again from now on, because registers do not hold so many."""
         self._read = {}
 
-    def vectors(self, operand: str, orders: Sequence[Sequence[int]]) -> list[Value] | None:
-        """For each of two orders, a vector of the elements of an operand; None if elements of one are in several
-        windows."""
-        of_both = self._windows([element for order in orders for element in order])
-        windows = [of_both if len(of_both) == 1 else self._windows(order) for order in orders]
-        if max(map(len, windows)) > 1:
-            return None
+    def are_near(self, orders: Sequence[Sequence[int]]) -> bool:
+        """Whether the elements of each of ``orders`` are in one window."""
+        return all(len(windows) == 1 for windows in self._windows_of(orders))
+
+    def vectors(self, operand: str, orders: Sequence[Sequence[int]]) -> list[Value]:
+        """For each of ``orders``, a vector of the elements of an operand."""
+        windows = self._windows_of(orders)
         return [self._chosen(operand, mine, order) for mine, order in zip(windows, orders, strict=True)]
+
+    def _windows_of(self, orders: Sequence[Sequence[int]]) -> list[list[_Window]]:
+        """For each of ``orders``, windows that have all elements: one for all, if that is possible."""
+        of_all = self._windows([element for order in orders for element in order])
+        return [of_all if len(of_all) == 1 else self._windows(order) for order in orders]
 
     def factors(self, operand: str, results: range) -> list[Value]:
         """For each term, a vector of the elements of an operand. They are read once for all terms if one window has all

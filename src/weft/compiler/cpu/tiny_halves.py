@@ -30,7 +30,8 @@ class TinyHalves:
         found: list[Value] = []
         for start in range(0, len(orders), 2):
             two = [*orders[start : start + 2], orders[-1]][:2]
-            found += self.near.vectors(operand, two) or self._converted(operand, *two)
+            near = self.near.are_near(two)
+            found += self.near.vectors(operand, two) if near else self._converted(operand, *two)
         return found[: len(orders)]
 
     def _converted(self, operand: str, one: Sequence[int], other: Sequence[int]) -> list[Value]:

@@ -1,8 +1,9 @@
-"""Products of groups of small matrices of half precision, row by row.
+"""Products of groups of small matrices, row by row.
 
-The right operand is converted to vectors in registers, and the left one to numbers in memory, once for all rows. A
-vector of sums has as many rows as fill it, with the elements of a column in neighbouring lanes. So the elements of the
-left operand for a term are neighbours in memory, and one instruction reads and repeats them.
+Elements of the right operand become vectors in registers, and those of the left one numbers in memory, once for all
+rows. A vector of sums has as many rows as fill it, with the elements of a column in neighbouring lanes. So the elements
+of the left operand for a term are neighbours in memory, and one instruction reads and repeats them. Numbers of half
+precision are converted on the way; other left operands are read where they are if they have that order.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from itertools import product
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
-from weft.compiler.codegen.memory import Location, load, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.memory import opaque
-from weft.compiler.cpu.product_step import multiply_add
+from weft.compiler.cpu.product_step import SQUARE, multiply_add
+from weft.compiler.cpu.tiny_elements import TinyElements
 from weft.compiler.cpu.tiny_groups import Tiny, shuffled, vector_bytes
 from weft.compiler.cpu.tiny_halves import TinyHalves
 from weft.compiler.cpu.tiny_pairs import TinyPairs
@@ -28,8 +29,16 @@ OTHERS = 4
 FEWEST_SUMS = 8
 """How many vectors of sums a group has at least: each addition waits for the one before."""
 
-MOST_COLUMNS, MOST_ROWS_TOGETHER = 16, 4
-"""The most columns, and the most rows of a vector of sums: more rows take longer than shuffling both operands."""
+MOST_COLUMNS = 16
+"""The most columns, if they are neighbours in memory."""
+MOST_ROWS_TOGETHER, FEW_TERMS = 8, 3
+"""The most rows of a vector of sums, and how many terms are too few: shuffling both operands takes no longer then than
+storing rows."""
+FEW_ROWS = 4
+"""For so few rows, columns that are no neighbours are transposed faster in squares, unless they are converted; for
+twice as many rows, if there are more than `MOST_COLUMNS`, or if terms fill squares."""
+FEW_ROWS_TOGETHER = 4
+"""So few rows of a vector of sums suit half precision, even if there are few terms."""
 MOST_WORK = 4096
 """How many multiplications the code for a group has at most, in all lanes: it takes time to generate."""
 
@@ -37,30 +46,43 @@ MOST_WORK = 4096
 def takes(tiny: Tiny) -> bool:
     """Whether matrices are computed here."""
     (rows, columns, inner), lanes = tiny.extents, tiny.lanes
-    if tiny.source not in HALVES or columns > MOST_COLUMNS:
-        return False
     together = _rows_together(columns, lanes)
-    if lanes < pairs_of_bfloat16.MOST_LANES and not _suits_short_vectors(tiny, together):
-        return False
-    if together > MOST_ROWS_TOGETHER or (together == MOST_ROWS_TOGETHER and not _fills(tiny, together)):
-        return False
     sums = -(-rows // together) * -(-columns // lanes)
-    return max(sums, FEWEST_SUMS) * lanes * inner <= MOST_WORK
+    if max(sums, FEWEST_SUMS) * lanes * inner > MOST_WORK:
+        return False
+    if tiny.source in HALVES:
+        return _suits_halves(tiny, together)
+    in_squares = columns > MOST_COLUMNS or inner % SQUARE == 0
+    return _are_many(tiny, together) and (tiny.strides[3] == 1 or rows > FEW_ROWS * (1 + in_squares))
+
+
+def _are_many(tiny: Tiny, together: int) -> bool:
+    """Whether there are so many rows and terms that shuffling both operands takes longer, whatever their dtype is."""
+    (rows, columns, inner), beside = tiny.extents, tiny.strides[3] == 1
+    if rows < together or together > MOST_ROWS_TOGETHER or (columns > MOST_COLUMNS and beside):
+        return False
+    most_few = FEW_TERMS if together == 1 else max(FEW_TERMS + 1, together)
+    return inner > most_few and (rows > 1 or beside)
+
+
+def _suits_halves(tiny: Tiny, together: int) -> bool:
+    """Whether matrices of half precision are computed faster here."""
+    rows, columns, _ = tiny.extents
+    if _are_many(tiny, together):
+        return True
+    if columns > MOST_COLUMNS or together >= 2 * FEW_ROWS_TOGETHER or rows == together == FEW_ROWS_TOGETHER:
+        return False
+    if vector_bytes() < 64:
+        return _suits_short_vectors(tiny, together)
+    if together < FEW_ROWS_TOGETHER:
+        return True
+    return columns == together if rows < together else rows % together in (0, together - 1)
 
 
 def _suits_short_vectors(tiny: Tiny, together: int) -> bool:
     """Whether processors without AVX-512, which lack shuffles from any place to any other, need few of them."""
     beside = tiny.strides[3] == 1
     return together == 1 and (beside or (tiny.source is dtypes.bfloat16 and tiny.extents[1] <= tiny.lanes))
-
-
-def _fills(tiny: Tiny, together: int) -> bool:
-    """Whether few lanes are empty. A matrix that is one vector is computed faster if both operands are shuffled, unless
-    it is of float16 and has many terms."""
-    rows, columns, inner = tiny.extents
-    if rows == together:
-        return tiny.source is dtypes.float16 and inner > together
-    return columns == together if rows < together else rows % together in (0, together - 1)
 
 
 def _rows_together(columns: int, lanes: int) -> int:
@@ -80,20 +102,29 @@ class TinyRowsWriter(TinySumsWriter):
         if self.are_mixed:
             matrices = -(-matrices // together) * together
         super().__init__(tiny, matrices, together, whole)
-        self.elements = TinyPairs(self) if self.in_pairs else TinyHalves(self)
+        self.elements = self._elements()
         self.in_order = self.together == 1 or (tiny.strides[0] == 1 and not self.are_mixed)
         """Whether the left operand is converted in the order in which it is in memory."""
         self.at_once = tiny.lanes // (1 if self.in_order else self.together)
         """Of how many elements, or else for how many terms, a vector of the left operand is."""
         self.alternate = self.in_pairs and (self.together == 1 or not self.in_order)
         """Whether two vectors of the left operand have neighbours, because they are made of pairs of bfloat16."""
+        self.element = MEMORY_TYPES[tiny.dtype]
         size = matrices * rows * inner if self.in_order else self.parts * inner
         self.left_vectors = -(-size // self.at_once)
+        if tiny.source is tiny.dtype and self.in_order:
+            self.left_vectors = 0
         self.left_vectors += self.left_vectors % 2
         # LLVM would replace memory that it knows by shuffles of registers.
-        room = self.e.slot(f"[{(self.left_vectors + 1) * tiny.lanes} x float], align 64")
-        self.left = opaque(self.e, room)
+        room = self.e.slot(f"[{(self.left_vectors + 1) * tiny.lanes} x {self.element}], align 64")
+        self.left = opaque(self.e, room) if self.left_vectors > 0 else ""
+        """Where the left operand is in the order in which it is read, if that is not where it was before."""
         self._right: dict[tuple[int, int], list[Value]] = {}
+
+    def _elements(self) -> TinyPairs | TinyHalves | TinyElements:
+        if self.in_pairs:
+            return TinyPairs(self)
+        return TinyHalves(self) if self.tiny.source is dtypes.float16 else TinyElements(self)
 
     def write(self) -> None:
         self.elements.forget()
@@ -114,11 +145,11 @@ class TinyRowsWriter(TinySumsWriter):
         return height + height % 2
 
     def _convert_left(self) -> None:
-        """Write the left operand to memory as float32."""
+        """Write the left operand to memory, converted and in order."""
         lanes = self.L.width
         orders = [[self._element_at(number, lane) for lane in range(lanes)] for number in range(self.left_vectors)]
         for number, vector in enumerate(self.elements.vectors("a", orders)):
-            store(self.L, vector, dtypes.float32, Location(self.left, str(number * lanes), False, 64), None)
+            store(self.L, vector, self.tiny.dtype, Location(self.left, str(number * lanes), False, 64), None)
 
     def _element_at(self, number: int, lane: int) -> int:
         """The element of the left operand in a lane of a vector."""
@@ -146,12 +177,15 @@ class TinyRowsWriter(TinySumsWriter):
         if self.alternate:
             two, inside = divmod(index, 2 * at_once)
             index = (2 * two + inside % 2) * at_once + inside // 2
-        location = Location(self.left, str(index * (L.width // at_once)), False)
+        start, dtype = index * (L.width // at_once), self.tiny.dtype
+        if not self.left:
+            self.ends["a"] = max(self.ends["a"], start + together)
+        location = Location(self.left or self.places["a"], str(start), False)
         if together == 1:
-            return L.splat(load(Lanes(e, 1), dtypes.float32, location, None))
-        read = load(Lanes(e, together), dtypes.float32, location, None).name
+            return L.splat(load(Lanes(e, 1), dtype, location, None))
+        read = load(Lanes(e, together), dtype, location, None).name
         order = [*range(together)] * (L.width // together)
-        return Value(L, shuffled(e, [read], order, together, "float"), dtypes.float32)
+        return Value(L, shuffled(e, [read], order, together, self.element), dtype)
 
     def _right_for(self, part: int, term: int) -> list[Value]:
         """The vectors of the right operand for a term of a part. They are made for two terms at once."""
@@ -178,7 +212,7 @@ class TinyRowsWriter(TinySumsWriter):
 
     def _multiply(self, parts: range) -> None:
         L, vectors = self.L, range(self.vectors)
-        totals = {key: L.constant(0, dtypes.float32) for key in product(parts, vectors)}
+        totals = {key: L.constant(0, self.tiny.dtype) for key in product(parts, vectors)}
         for term, part in product(range(self.tiny.extents[2]), parts):
             left, right = self._left(part, term), self._right_for(part, term)
             for v in vectors:

@@ -55,23 +55,28 @@ def may_take(extents: tuple[int, int, int], source: Dtype) -> bool:
     """Whether matrices of these rows, columns and terms, with left operands of the dtype ``source``, are so small that
     they may be computed here. Processors without AVX2 lack shuffles that move elements to any place."""
     rows, columns, inner = extents
-    if source in HALVES:
-        largest = max(rows * inner, inner * columns, rows * columns)
-        few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
-    else:
-        few = columns <= NARROW_COLUMNS and rows * columns * inner <= MOST_WORK_OF_NARROW
+    largest = max(rows * inner, inner * columns, rows * columns)
+    few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
     return min(extents) > 0 and few and "+avx2" in host.current().features
 
 
 def takes(tiny: Tiny) -> bool:
     """Whether matrices are computed here."""
-    return _by_rows(tiny) is not None or _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
+    return _by_rows(tiny) is not None or takes_in_order(tiny)
+
+
+def takes_in_order(tiny: Tiny) -> bool:
+    """Whether the results of matrices are computed in the order in which they are in memory, if it is not row by
+    row."""
+    return _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
 
 
 def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter | tiny_blocks.TinyBlocksWriter] | None:
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
     if tiny_rows.takes(tiny):
         return tiny_rows.TinyRowsWriter
+    if tiny.source not in HALVES and tiny.extents[2] <= tiny_rows.FEW_TERMS and takes_in_order(tiny):
+        return None
     return tiny_blocks.TinyBlocksWriter if tiny_blocks.takes(tiny) else None
 
 
@@ -87,9 +92,6 @@ def _is_narrow(tiny: Tiny) -> bool:
         return False
     if tiny.group * rows * columns * inner > MOST_STEPS * lanes:
         return False
-    if tiny.source is dtypes.bfloat16:
-        # Pairs of terms that are no neighbours are read in two parts by processors that shuffle parts of vectors.
-        return columns < rows or (columns % 2 == 0 and (tiny.strides[0] != 1 or 2 * columns < lanes))
     return columns < rows or (2 * columns <= lanes and (columns % 2 == 0 or columns <= MOST_ODD))
 
 
@@ -127,26 +129,17 @@ def address(tiny: Tiny) -> int:
 
 def generate(tiny: Tiny, name: str) -> str:
     """The LLVM IR of the step."""
-    return module_of(functions(tiny, name))
+    by_rows = _by_rows(tiny)
+    return module_of(functions(in_order(tiny) if by_rows is None else by_rows(tiny), name))
 
 
-def functions(tiny: Tiny, name: str, linkage: str = "") -> list[EmittedFunction]:
+def functions(groups: GroupWriter, name: str, linkage: str = "") -> list[EmittedFunction]:
     """The function of the step, and the one that it calls."""
-    groups = _groups_of(tiny)
     return [groups.function(_GROUPS), _StepWriter(groups).function(name, linkage)]
 
 
-def ends_of(tiny: Tiny) -> dict[str, int]:
-    """How many elements of each operand and of the result may be accessed for a group, counted from its first one."""
-    groups = _groups_of(tiny)
-    groups.function(_GROUPS)
-    return groups.ends
-
-
-def _groups_of(tiny: Tiny) -> GroupWriter:
-    by_rows = _by_rows(tiny)
-    if by_rows is not None:
-        return by_rows(tiny)
+def in_order(tiny: Tiny) -> GroupWriter:
+    """What multiplies groups of matrices in the order in which results are in memory."""
     return TinyPairsWriter(tiny) if tiny.source is dtypes.bfloat16 else TinyElementsWriter(tiny)
 
 
@@ -160,8 +153,8 @@ class _StepWriter(Integers):
         self.bytes, self.matrices = tiny.bytes, groups.matrices
         self.needed = {name: -(-end // tiny.sizes[name]) for name, end in ends.items()}
         """How many matrices there must be in memory for a group that is not copied."""
-        rooms = {name: end * (tiny.result if name == "c" else tiny.source).size for name, end in ends.items()}
-        self.copies = {name: self.e.slot(f"[{room} x i8], align 64") for name, room in rooms.items()}
+        self.rooms = {name: end * (tiny.result if name == "c" else tiny.source).size for name, end in ends.items()}
+        self.copies = {name: self.e.slot(f"[{room} x i8], align 64") for name, room in self.rooms.items()}
 
     def function(self, name: str, linkage: str) -> EmittedFunction:
         e, bases = self.e, {name: self.memory(slot) for name, slot in SLOTS.items()}
@@ -175,6 +168,7 @@ class _StepWriter(Integers):
             left = self.smaller(self.subtract("%end", first), self.matrices)
             places = self._places(bases, first)
             for operand in "ab":
+                self._clear(operand)
                 self._copy(places[operand], self.copies[operand], self.multiply(left, self.bytes[operand]))
             self._multiply(self.copies, "1")
             self._copy(self.copies["c"], places["c"], self.multiply(left, self.bytes["c"]))
@@ -191,6 +185,14 @@ class _StepWriter(Integers):
     def _multiply(self, places: dict[str, str], count: str) -> None:
         pointers = ", ".join([f"ptr {places[name]}" for name in SLOTS])
         self.e.emit(f"call void @{_GROUPS}({pointers}, i64 {count})")
+
+    def _clear(self, operand: str) -> None:
+        """Set a copy to zero: numbers after those of the last matrix are multiplied, too, and subnormal ones take a
+        hundred times as long."""
+        self.e.declarations["memset"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+        self.e.emit(
+            f"call void @llvm.memset.p0.i64(ptr {self.copies[operand]}, i8 0, i64 {self.rooms[operand]}, i1 false)"
+        )
 
     def _copy(self, source: str, target: str, size: str) -> None:
         self.e.declarations["memcpy"] = "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"

@@ -7,7 +7,7 @@ from itertools import product
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import Location, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled
@@ -72,7 +72,7 @@ class TinySumsWriter(GroupWriter):
         if self.together > 1:
             rows, columns = range(self.together), range(self.tiny.extents[1])
             order = [column * self.together + row for row, column in product(rows, columns)]
-            name = shuffled(self.e, [name], _filled(order, L.width), L.width, "float")
+            name = shuffled(self.e, [name], _filled(order, L.width), L.width, MEMORY_TYPES[self.tiny.dtype])
         self._write(L, SumOfProducts(L, name, result), self._start_of(part) + vector * L.width)
 
     def _store_pairs(self, part: int, vector: int, *totals: Value) -> None:
