@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import run_python
 from tests.sampling import Cases
 from weft import dtypes
 from weft.compiler.codegen import host
@@ -29,7 +30,7 @@ NARROW += [(12, 12, 3), (16, 4, 16), (7, 4, 12), (10, 10, 10), (16, 3, 9), (1, 1
 IN_ROWS = [(7, 7, 7), (9, 9, 9), (4, 16, 16), (24, 8, 8), (17, 16, 9), (5, 13, 3), (8, 4, 8), (9, 3, 20), (3, 12, 2)]
 IN_ROWS += [(1, 16, 16), (16, 16, 16), (2, 5, 32), (31, 6, 5), (12, 12, 12), (17, 17, 17), (32, 24, 20), (4, 32, 16)]
 IN_ROWS += [(40, 16, 12), (3, 20, 40), (16, 1, 16)]
-"""More of those that are multiplied row by row in half precision."""
+"""More of those that are multiplied row by row."""
 
 pytestmark = pytest.mark.skipif(
     not tiny_stacks.may_take((1, 1, 1), dtypes.float32), reason="this processor computes them row by row"
@@ -75,6 +76,29 @@ def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases
         wanted = mx.stack([a[n] @ b[n] for n in range(count)])
         mx.eval(a, b, wanted)
         assert_same(a @ b, wanted)
+
+
+STACKS = """
+import hashlib, numpy as np, weft.core as mx
+rng, found = np.random.default_rng(0), hashlib.sha1()
+extents = (2, 3, 5), (9, 2, 9), (4, 4, 7), (7, 7, 7), (8, 8, 8), (9, 12, 9), (3, 6, 300), (1, 3, 600)
+for rows, columns, terms in extents:
+    for dtype in (mx.float32, mx.float64, mx.bfloat16, mx.float16):
+        half = terms // 2
+        a, b = rng.normal(size=(3, rows, terms)), rng.normal(size=(3, terms, columns))
+        # What is left of sums that cancel shows how they are rounded.
+        a[..., half : 2 * half], b[:, half : 2 * half] = a[..., :half], -b[:, :half]
+        a, b = mx.array(a).astype(dtype), mx.array(b).astype(dtype)
+        mx.eval(a, b)
+        bits = [np.array(x.astype(mx.float64)).tobytes() for x in (a @ b, mx.stack([x @ y for x, y in zip(a, b)]))]
+        assert bits[0] == bits[1], (rows, columns, terms, dtype)
+        found.update(bits[0])
+print(found.hexdigest())
+"""
+
+
+def test_processors_have_the_same_bits() -> None:
+    assert len({run_python(STACKS, WEFT_CPU=level) for level in ("", "x86-64-v3")}) == 1
 
 
 @pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16], ids=str)

@@ -22,8 +22,8 @@ Memory that one thread writes while others access it is in cache lines of its ow
   when the job is over: if it read the claims of all shares first, each would come from the cache of another processor.
 - A worker that is on the processor of the caller moves to another one before it takes a grain: see `pool_placing`.
 - A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
-  Then it sets ``parked`` and sleeps. If it has to wake up soon, it watches for ``LONG_SPIN_NANOSECONDS`` from then on,
-  until it has slept for longer: so workers stay awake while a program calls short functions in a loop.
+  Then it sets ``parked`` and sleeps. If it is needed within ``LONG_SPIN_NANOSECONDS``, it watches for so long from then
+  on, until it is needed later than that: so workers stay awake while a program calls short functions in a loop.
 - A caller wakes two of the workers for which its job has shares, and each of these wakes two more.
 """
 
@@ -317,11 +317,10 @@ idle:
   %soon = call i1 @awaited(ptr %p, ptr %ep, i64 %seen, i1 false, i64 %since, i64 %most)
   br i1 %soon, label %awake, label %asleep
 asleep:
-  %before = call i64 @now(ptr %p)
   call void @sleep(ptr %p, ptr %t, i64 %seen)
   %after = call i64 @now(ptr %p)
-  %slept = sub i64 %after, %before
-  %short = icmp slt i64 %slept, LONG_SPIN_NANOSECONDS
+  %idle_for = sub i64 %after, %since
+  %short = icmp slt i64 %idle_for, LONG_SPIN_NANOSECONDS
   %most_after_sleep = select i1 %short, i64 LONG_SPIN_NANOSECONDS, i64 SPIN_NANOSECONDS
   %stop = load atomic i64, ptr %sp seq_cst, align 8
   %stopped = icmp ne i64 %stop, 0

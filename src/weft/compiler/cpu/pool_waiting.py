@@ -10,8 +10,8 @@ PAUSES = 32
 SPIN_NANOSECONDS = 100_000
 """How long a thread waits before it sleeps: longer than Python takes from one short evaluation to the next."""
 LONG_SPIN_NANOSECONDS = 1_000_000
-"""How long a worker waits that has slept for less than this. Calling a training step from Python takes some hundred
-microseconds, and then each step would wait for sleeping workers, which takes some ten microseconds."""
+"""How long a worker waits that was last needed again within this time. Calling a training step from Python takes some
+hundred microseconds, and then each step would wait for sleeping workers, which takes some ten microseconds."""
 
 CONSTANTS = {
     "LONG_SPIN_NANOSECONDS": LONG_SPIN_NANOSECONDS,

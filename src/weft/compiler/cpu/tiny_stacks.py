@@ -22,6 +22,7 @@ from weft.compiler.cpu.tiny_elements import TinyElementsWriter
 from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, vector_bytes
 from weft.compiler.cpu.tiny_pairs import TinyPairsWriter
 from weft.dtypes import Dtype
+from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
 MOST_EXTENT, MOST_WORK = 6, 125
@@ -53,11 +54,12 @@ _GROUPS = "groups"
 
 def may_take(extents: tuple[int, int, int], source: Dtype) -> bool:
     """Whether matrices of these rows, columns and terms, with left operands of the dtype ``source``, are so small that
-    they may be computed here. Processors without AVX2 lack shuffles that move elements to any place."""
+    they may be computed here, where an element is a single sum. Processors without AVX2 lack shuffles that move
+    elements to any place."""
     rows, columns, inner = extents
     largest = max(rows * inner, inner * columns, rows * columns)
     few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
-    return min(extents) > 0 and few and "+avx2" in host.current().features
+    return min(extents) > 0 and inner <= DEPTH and few and "+avx2" in host.current().features
 
 
 def takes(tiny: Tiny) -> bool:

@@ -88,17 +88,17 @@ class TinySumsWriter(GroupWriter):
         """Store the sums of two parts as bfloat16."""
         L, together, columns = self.L, self.together, self.tiny.extents[1]
         both, pairs = Lanes(self.e, 2 * L.width), pairs_of_bfloat16.rounded(L, first, second).name
+        lanes = [column * together + row for row, column in product(range(together), range(columns))]
+        orders = [[2 * lane + half for lane in lanes] for half in (0, 1)]
         if L.width == pairs_of_bfloat16.MOST_LANES:
-            rows = product(range(2), range(together), range(columns))
-            order = [2 * (column * together + row) + half for half, row, column in rows]
-            name = shuffled(self.e, [pairs], _filled(order, both.width), both.width)
+            name = shuffled(self.e, [pairs], _filled([*orders[0], *orders[1]], both.width), both.width)
             self._write(both, Value(both, name, dtypes.uint16), self._start_of(part))
             return
-        name = shuffled(self.e, [pairs], [*range(0, both.width, 2), *range(1, both.width, 2)], both.width)
+        filled = [index for order in orders for index in _filled(order, L.width)]
+        name = shuffled(self.e, [pairs], filled, both.width)
         for half, place in enumerate((part,) if other == part else (part, other)):
-            lanes = range(half * L.width, (half + 1) * L.width)
-            mine = Value(L, shuffled(self.e, [name], lanes, both.width), dtypes.uint16)
-            self._write(L, mine, self._start_of(place))
+            mine = shuffled(self.e, [name], range(half * L.width, (half + 1) * L.width), both.width)
+            self._write(L, Value(L, mine, dtypes.uint16), self._start_of(place))
 
     def _write(self, L: Lanes, value: Value, first: int) -> None:
         """Store a vector of results, and garbage after the last one."""
