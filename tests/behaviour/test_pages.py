@@ -95,6 +95,7 @@ def test_the_operations_of_a_step_show_the_numbers_of_the_program() -> None:
 
 
 def test_a_profile() -> None:
+    profiled()  # first runs of a graph may have other kernels than later ones
     data = data_of(profiled())
     kernels, timeline = data["views"]
     counts = next(column for column in kernels["columns"] if column["title"] == "count")

@@ -20,7 +20,7 @@ from weft.graph.node import Node, describe, reachable
 from weft.inspection.dot import Drawing, label_of, number_text
 from weft.inspection.files import writable, write_lines
 from weft.inspection.paged import Paged
-from weft.inspection.text import microseconds, number_of, percent, rate_text, shortened, size_text, table
+from weft.inspection.text import microseconds, number_of, percent, shortened, size_text, step_rate_text, table
 from weft.runtime import recording
 from weft.runtime.devices import LONG_WORK, Stream
 from weft.runtime.memory import View
@@ -63,9 +63,8 @@ class ExplainedStep(NamedTuple):
     @property
     def rate(self) -> str:
         """Arithmetic operations per second for a call that has any, else bytes per second."""
-        if self.kind == "call" and self.arithmetic:
-            return rate_text(self.arithmetic, self.seconds, "GFLOP/s")
-        return rate_text(self.bytes_read + self.bytes_written, self.seconds, "GB/s")
+        arithmetic = self.arithmetic if self.kind == "call" else 0
+        return step_rate_text(arithmetic, self.bytes_read + self.bytes_written, self.seconds)
 
 
 class ExplainedSegment(NamedTuple):

@@ -21,6 +21,7 @@ from weft.inspection.text import (
     rate_text,
     shortened,
     size_text,
+    step_rate_text,
     table,
 )
 from weft.inspection.timeline import TimelineEntry, entries_of, overlap_of, timeline
@@ -63,9 +64,8 @@ class KernelTotal:
     @property
     def rate(self) -> str:
         """Arithmetic operations per second for a call that has any, else bytes per second."""
-        if self.kind == "call" and self.arithmetic:
-            return rate_text(self.arithmetic * self.count, self.seconds, "GFLOP/s")
-        return rate_text((self.bytes_read + self.bytes_written) * self.count, self.seconds, "GB/s")
+        arithmetic = self.arithmetic * self.count if self.kind == "call" else 0
+        return step_rate_text(arithmetic, (self.bytes_read + self.bytes_written) * self.count, self.seconds)
 
 
 Totals = dict[tuple[str, str, str, int, int, int], KernelTotal]

@@ -21,6 +21,11 @@ def rate_text(amount: float, seconds: float, unit: str) -> str:
     return f"{_three_digits(amount / seconds / 1e9)} {unit}" if seconds > 0 else "-"
 
 
+def step_rate_text(arithmetic: int, bytes_moved: int, seconds: float) -> str:
+    """Arithmetic operations per second if there are any to tell of, else bytes per second."""
+    return rate_text(arithmetic, seconds, "GFLOP/s") if arithmetic else rate_text(bytes_moved, seconds, "GB/s")
+
+
 def _three_digits(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 

@@ -94,12 +94,13 @@ class CodeGenerator:
 
 
 _AVOIDED = {"avx512f": "prefer-256-bit", "avx512fp16": "avx512fp16"}
-"""What code does without, by the feature of a processor. LLVM prefers the conversions of AVX512-FP16 to those of F16C,
-which make the same numbers and shuffle less: from memory to 32 bytes, an instruction of F16C shuffles nothing."""
+"""What code does without, by the feature of a processor. Vectors of 512 bits are preferred where they exist. LLVM would
+prefer the conversions of AVX512-FP16 to those of F16C, which make the same numbers and shuffle less: from memory to 32
+bytes, an instruction of F16C shuffles nothing."""
 
 
 def _preferred(features: llvm.FeatureMap) -> str:
-    """The host's features, with 512-bit vectors preferred where they exist."""
+    """The host's features, without what code avoids."""
     avoided = [f"-{name}" for feature, name in _AVOIDED.items() if features.get(feature)]
     return ",".join([str(features.flatten()), *avoided])
 

@@ -42,6 +42,7 @@ def _tiled(call: RoutineCall, product: Product) -> Tiled | None:
         )
         return [*head, *table] if length else head
 
+    # The table of products comes after the numbers whose count is asked for here.
     return partial(product_sums.address, block), numbers(len(numbers(0))), (high, wide * span)
 
 
