@@ -13,6 +13,23 @@ Fields = Mapping[str, str]
 STEP_FIELDS: Fields = {"function": "ptr", "numbers": "ptr", "units": "i64", "grain": "i64"}
 """A step in a `StepTable`."""
 
+TRIAL_FIELDS: Fields = {
+    "shared": "i64",
+    "turn": "i64",
+    "rung": "i64",
+    "spent": "i64",
+    "waited": "i64",
+    "with_own": "i64",
+    "won_by_own": "i64",
+    "won_by_more": "i64",
+    "won_by_fewer": "i64",
+    "won_by_half": "i64",
+}
+"""What is in memory before the first step of a `StepTable`: whether threads share any step, and the notes of
+`compiler.cpu.pool_trials`, from which native code chooses how many threads the plan uses."""
+
+FIRST_STEP = len(TRIAL_FIELDS)
+
 HEAD_FIELDS: Fields = {"pool": "ptr", "steps": "ptr", "count": "i64", "stop": "i64", "done": "i64"}
 """The fields at the beginning of a `Table`: the pool, the steps, their count, whether to stop, how many were run."""
 
@@ -80,10 +97,11 @@ class StepList:
 
 
 class StepTable:
-    """Steps in memory, laid out as `STEP_FIELDS` says."""
+    """Steps in memory, laid out as `STEP_FIELDS` says, after the `TRIAL_FIELDS`."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        flat: list[int] = []
+        shared = any(units > grain for _, _, units, grain in steps)
+        flat = [int(shared), *[0] * (len(TRIAL_FIELDS) - 1)]
         self._numbers: list[ctypes.Array[ctypes.c_int64]] = []
         for function, numbers, units, grain in steps:
             block = (ctypes.c_int64 * max(len(numbers), 1))(*numbers)
@@ -92,12 +110,12 @@ class StepTable:
         # A function's address may be an object that keeps alive what the code reads.
         self._functions = [function for function, *_ in steps]
         self.count = len(steps)
-        self._table = (ctypes.c_int64 * max(len(flat), 1))(*flat)
-        self.address = ctypes.addressof(self._table)
+        self._table = (ctypes.c_int64 * len(flat))(*flat)
+        self.address = ctypes.addressof(self._table) + FIRST_STEP * ctypes.sizeof(ctypes.c_int64)
 
     def rows(self) -> list[tuple[int, list[int], int, int]]:
         """The steps, read from memory."""
-        table, blocks = list(self._table), [list(block) for block in self._numbers]
+        table, blocks = self._table[FIRST_STEP:], [list(block) for block in self._numbers]
         return [(table[4 * k], blocks[k], table[4 * k + 2], table[4 * k + 3]) for k in range(self.count)]
 
 

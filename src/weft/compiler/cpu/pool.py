@@ -24,12 +24,13 @@ Memory that one thread writes while others access it is in cache lines of its ow
 - A worker that no job needs watches ``epoch`` for ``SPIN_NANOSECONDS``, and yields its processor from time to time.
   Then it sets ``parked`` and sleeps. If it is needed within ``LONG_SPIN_NANOSECONDS``, it watches for so long from then
   on, until it is needed later than that: so workers stay awake while a program calls short functions in a loop.
+- How long the caller has waited at the end of jobs is added up in ``waited``, for `pool_trials`.
 - A caller wakes two of the workers for which its job has shares, and each of these wakes two more.
 """
 
 from __future__ import annotations
 
-from weft.compiler.cpu import pool_placing, pool_waiting
+from weft.compiler.cpu import pool_placing, pool_trials, pool_waiting
 from weft.runtime.steps import Fields
 from weft.runtime.thread_stack import GIVEN_BYTES
 
@@ -42,6 +43,7 @@ GROUP_SHARES = 8
 CONSTANTS = {
     **pool_waiting.CONSTANTS,
     **pool_placing.CONSTANTS,
+    **pool_trials.CONSTANTS,
     "STACK_BYTES": GIVEN_BYTES,
     "EPOCH_SHIFT": EPOCH_SHIFT,
     "MOST_GRAINS": MOST_GRAINS,
@@ -62,7 +64,8 @@ _POOL_FIELDS: Fields = {
     "waiting": "i64",
     "end_of_finished": "[6 x i64]",
     "busy": "i64",
-    "end_of_busy": "[7 x i64]",
+    "waited": "i64",
+    "end_of_busy": "[6 x i64]",
     "threads": "i64",
     "clock": "i64",
     "stop": "i64",
@@ -101,6 +104,8 @@ declare i32 @pthread_detach(i64)
 declare i32 @pthread_join(i64, ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
 PAUSE_DECLARATION
 
 ; The bytes of a pool for so many threads.
@@ -375,7 +380,8 @@ out:
   ret void
 }
 
-define internal void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %wanted) {
+; Do the units of a step, in grains of about %wanted, on no more than %threads threads.
+define internal void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %wanted, i64 %threads) {
 entry:
   %bp = field pool.busy %p
   %exchange = cmpxchg ptr %bp, i64 0, i64 1 acq_rel monotonic
@@ -391,8 +397,6 @@ shared:
   %enough = icmp sge i64 %wanted, %least
   %most = select i1 %enough, i64 %wanted, i64 %least
   %fewest = call i64 @ratio_up(i64 %units, i64 %most)
-  %thp = field pool.threads %p
-  %threads = load i64, ptr %thp
   %few = icmp slt i64 %fewest, %threads
   %shares = select i1 %few, i64 %fewest, i64 %threads
   ; If all shares have as many grains as the largest one, grains are smaller.
@@ -439,4 +443,4 @@ out:
 }
 """
 
-FUNCTIONS = _FUNCTIONS + pool_waiting.FUNCTIONS + pool_placing.FUNCTIONS
+FUNCTIONS = _FUNCTIONS + pool_waiting.FUNCTIONS + pool_placing.FUNCTIONS + pool_trials.FUNCTIONS

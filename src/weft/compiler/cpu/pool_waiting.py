@@ -72,13 +72,13 @@ no:
   ret i1 false
 }
 
-; Wait until all groups of a job are finished.
+; Wait until all groups of a job are finished, and add the time to that which callers have waited.
 define internal void @join(ptr %p, i64 %groups) {
 entry:
   %fp = field pool.finished %p
   %since = call i64 @now(ptr %p)
   %soon = call i1 @awaited(ptr %p, ptr %fp, i64 %groups, i1 true, i64 %since, i64 SPIN_NANOSECONDS)
-  br i1 %soon, label %out, label %sleep
+  br i1 %soon, label %note, label %sleep
 sleep:
   %m = field pool.mutex %p
   %d = field pool.done %p
@@ -96,8 +96,14 @@ wait:
 unlock:
   store atomic i64 0, ptr %wp seq_cst, align 8
   call i32 @pthread_mutex_unlock(ptr %m)
-  br label %out
-out:
+  br label %note
+note:
+  %end = call i64 @now(ptr %p)
+  %this = sub i64 %end, %since
+  %ap = field pool.waited %p
+  %before = load atomic i64, ptr %ap monotonic, align 8
+  %all_waits = add i64 %before, %this
+  store atomic i64 %all_waits, ptr %ap monotonic, align 8
   ret void
 }
 

@@ -14,7 +14,7 @@ from functools import cache
 
 from weft.compiler.codegen import loading
 from weft.compiler.cpu import dict_reading, pool
-from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, Fields
+from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, TRIAL_FIELDS, Fields
 
 _PAUSES = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
@@ -22,17 +22,22 @@ _PAUSES = {
     "arm64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 _ASKED_FIELDS: Fields = {"order": "ptr", "times": "ptr", "clock": "i64"}
-_STRUCTURES = {**pool.STRUCTURES, "step": STEP_FIELDS, "order": HEAD_FIELDS, "asked": _ASKED_FIELDS}
+_STRUCTURES = {
+    **pool.STRUCTURES,
+    "step": STEP_FIELDS,
+    "trial": TRIAL_FIELDS,
+    "order": HEAD_FIELDS,
+    "asked": _ASKED_FIELDS,
+}
 
 _LOOP = """
 declare ptr @PyLong_AsVoidPtr(ptr)
 declare void @Py_IncRef(ptr)
 
-define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state) {
+; Run steps, each shared by no more than %most threads.
+define internal i64 @walk(ptr %p, ptr %steps, i64 %first, i64 %count, ptr %table, ptr %state, i64 %most) {
 entry:
-  %thp = field pool.threads %p
-  %threads = load i64, ptr %thp
-  %single = icmp sle i64 %threads, 1
+  %single = icmp sle i64 %most, 1
   br label %loop
 loop:
   %i = phi i64 [%first, %entry], [%i1, %next]
@@ -58,7 +63,7 @@ alone:
   call void %f(ptr %numbers, ptr %table, i64 0, i64 %units)
   br label %next
 shared:
-  call void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain)
+  call void @share(ptr %p, ptr %f, ptr %numbers, ptr %table, i64 %units, i64 %grain, i64 %most)
   br label %next
 next:
   %i1 = add i64 %i, 1
@@ -69,9 +74,36 @@ out:
 
 define i64 @weft_run(ptr %order) {
 entry:
-ORDER_FIELDS  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state)
+ORDER_FIELDS  %hp = field trial.shared %trial
+  %shared = load i64, ptr %hp
+  %some_shared = icmp ne i64 %shared, 0
+  %enough = icmp sge i64 %threads, FEWEST_TRIED
+  %tried = and i1 %some_shared, %enough
+  br i1 %tried, label %trying, label %plain
+plain:
+  %done = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state, i64 %threads)
   store i64 %done, ptr %dp
   ret i64 %done
+trying:
+  %most = call i64 @weft_threads_of_run(ptr %trial, i64 %threads)
+  %wp = field pool.waited %p
+  %waited_before = load atomic i64, ptr %wp monotonic, align 8
+  %begin = call i64 @now(ptr %p)
+  %ran = call i64 @walk(ptr %p, ptr %steps, i64 %before, i64 %count, ptr %table, ptr %state, i64 %most)
+  store i64 %ran, ptr %dp
+  %left = sub i64 %count, %ran
+  %not_all = add i64 %left, %before
+  %whole = icmp eq i64 %not_all, 0
+  br i1 %whole, label %note, label %out
+note:
+  %end = call i64 @now(ptr %p)
+  %spent = sub i64 %end, %begin
+  %waited_then = load atomic i64, ptr %wp monotonic, align 8
+  %waited = sub i64 %waited_then, %waited_before
+  call void @weft_note_run(ptr %trial, i64 %spent, i64 %waited)
+  br label %out
+out:
+  ret i64 %ran
 }
 
 ; A function of Python without arguments, bound to the address of an order as a number of Python: runs all steps.
@@ -88,7 +120,8 @@ entry:
 ; The same, and notes in %times (two of 16 bytes per step) when each of these steps began and ended.
 define i64 @weft_run_timed(ptr %order, ptr %times, i64 %clock) {
 entry:
-ORDER_FIELDS  %id = trunc i64 %clock to i32
+ORDER_FIELDS  %most = call i64 @weft_threads_of_run(ptr %trial, i64 %threads)
+  %id = trunc i64 %clock to i32
   br label %loop
 loop:
   %i = phi i64 [%before, %entry], [%i1, %body]
@@ -100,7 +133,7 @@ body:
   %begin = getelementptr i8, ptr %times, i64 %first
   %end = getelementptr i8, ptr %begin, i64 16
   call i32 @clock_gettime(i32 %id, ptr %begin)
-  %ran = call i64 @walk(ptr %p, ptr %step, i64 0, i64 1, ptr %table, ptr %state)
+  %ran = call i64 @walk(ptr %p, ptr %step, i64 0, i64 1, ptr %table, ptr %state, i64 %most)
   call i32 @clock_gettime(i32 %id, ptr %end)
   %i1 = add i64 %i, %ran
   %stopped = icmp eq i64 %ran, 0
@@ -165,6 +198,9 @@ _ORDER_FIELDS = """\
   %dp = field order.done %order
   %before = load i64, ptr %dp
   %table = getelementptr %order, ptr %order, i32 1
+  %trial = getelementptr %trial, ptr %steps, i32 -1
+  %thp = field pool.threads %p
+  %threads = load i64, ptr %thp
 """
 
 
@@ -181,6 +217,7 @@ def _with_fields(text: str) -> str:
 
 
 _EXPORTED = (
+    "weft_note_run",
     "weft_pool_bytes",
     "weft_pool_init",
     "weft_pool_stop",
@@ -189,6 +226,7 @@ _EXPORTED = (
     "weft_run_called",
     "weft_run_timed",
     "weft_run_apart",
+    "weft_threads_of_run",
 )
 
 
