@@ -50,7 +50,7 @@ def kernels(block: Block, edges: Edges, made: MakeKernel, kind: str = "") -> lis
 
 
 def edges_of(vectors: Iterable[int]) -> Edges:
-    """Kernels with masks, for blocks of so many vectors at an edge."""
+    """The kernels for blocks of so many vectors at an edge."""
     return {number: f"edge_{number}" for number in vectors}
 
 
@@ -65,10 +65,11 @@ def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> 
     ``result`` has another dtype than the sums, these must be complete; they are rounded when they are stored.
 
     The columns of a term are neighbours in ``%b``. Only ``%columns`` exist, which end in the last vector. At an
-    ``edge`` this has masks, else it overlaps the one before (see `all_edges`). Unless it is null, rows at ``%later``,
-    which are ``%later_row`` bytes apart, are prefetched.
+    ``edge`` this has a mask if it is the only one, which takes longer; else it overlaps the one before. Unless it is
+    null, rows at ``%later``, which are ``%later_row`` bytes apart, are prefetched.
     """
-    written = _PanelKernel(block, edge, result, overlaps=not edge and block.vectors > 1)
+    overlaps = block.vectors > 1
+    written = _PanelKernel(block, edge and not overlaps, result, overlaps)
     return written.e, written.function(name)
 
 
