@@ -12,6 +12,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu.memory import READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import multiply_add, read
 from weft.compiler.cpu.tiny_groups import Tiny, vector_bytes
 from weft.compiler.cpu.tiny_rows import OTHERS, REGISTERS
@@ -20,8 +21,14 @@ from weft.compiler.cpu.tiny_sums import TinySumsWriter
 MOST_COLUMNS = 32
 MOST_ELEMENTS = 2048
 """How many elements an operand, or the result, has at most."""
+LONG_VECTORS = 64
+"""The bytes of long vectors."""
 FEW_ROWS, MOST_LEFT = 3, 64
 """If registers hold the sums of so few rows, the left operand has at most the second number of elements."""
+
+PREFETCHED = 2 << 10
+"""From this size in bytes on, the next matrices are prefetched, if vectors are long: these multiply so fast that they
+would wait for a matrix which is beyond the page of memory in which the processor looks ahead."""
 
 
 def takes(tiny: Tiny) -> bool:
@@ -48,6 +55,8 @@ class TinyBlocksWriter(TinySumsWriter):
         super().__init__(tiny, 1, 1, tiny.extents[0])
         lanes = tiny.lanes
         self.converts = tiny.source is not tiny.dtype
+        self.results = ""
+        """Where the whole result of the current matrix is."""
         elements = {"a": -(-tiny.sizes["a"] // lanes) * lanes, "b": tiny.extents[2] * self.vectors * lanes}
         self.left, self.right = [
             self.e.slot(f"[{count} x float], align 64") if self.converts else "" for count in elements.values()
@@ -62,11 +71,11 @@ class TinyBlocksWriter(TinySumsWriter):
             self._convert_left()
         if self.converts and height < rows:
             self._convert_right()
-        results, self.ends["c"] = self.places["c"], 0
+        self.results, self.ends["c"] = self.places["c"], 0
         with self.e.loop("0", str(rows), height) as number:
             # The last block may have rows of the one before.
             first = self.smaller(number, rows - height)
-            self.places["c"] = self.moved(results, self.multiply(first, columns * tiny.result.size))
+            self.places["c"] = self.moved(self.results, self.multiply(first, columns * tiny.result.size))
             self._multiply(first, range(height))
         self.ends["c"] = max(tiny.sizes["c"], self.ends["c"] + (rows - height) * columns)
 
@@ -111,6 +120,7 @@ class TinyBlocksWriter(TinySumsWriter):
             e.store(type_, L.constant(0, dtype).name, slot)
         block = self.moved(self.left or self.places["a"], self.multiply(first, a_row), element)
         with e.loop("0", str(tiny.extents[2])) as term:
+            self._prefetch_next(first, term, len(rows))
             if self.converts and len(rows) < tiny.extents[0]:
                 right = [load(L, dtype, self._place(term, vector), None) for vector in vectors]
             else:
@@ -123,3 +133,15 @@ class TinyBlocksWriter(TinySumsWriter):
                     total = Value(L, e.load(type_, slot), dtype)
                     e.store(type_, multiply_add(L, left, right[vector], total).name, slot)
         self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtype) for key, slot in sums.items()})
+
+    def _prefetch_next(self, first: str, term: str, height: int) -> None:
+        """Prefetch a part of the matrices after these: all of it, once all terms of all rows are multiplied."""
+        tiny = self.tiny
+        rows, _, inner = tiny.extents
+        if self.converts or vector_bytes() < LONG_VECTORS or min(tiny.bytes.values()) < PREFETCHED:
+            return
+        done = self.add(self.multiply(first, inner), self.multiply(term, height))
+        for name, start in {**self.places, "c": self.results}.items():
+            size = tiny.bytes[name]
+            part = self.divide(self.multiply(done, size), rows * inner)
+            prefetch(self.e, self.moved(start, self.add(part, size)), WRITE_SOON if name == "c" else READ_SOON)
