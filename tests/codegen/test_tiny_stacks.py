@@ -31,6 +31,8 @@ IN_ROWS = [(7, 7, 7), (9, 9, 9), (4, 16, 16), (24, 8, 8), (17, 16, 9), (5, 13, 3
 IN_ROWS += [(1, 16, 16), (16, 16, 16), (2, 5, 32), (31, 6, 5), (12, 12, 12), (17, 17, 17), (32, 24, 20), (4, 32, 16)]
 IN_ROWS += [(40, 16, 12), (3, 20, 40), (16, 1, 16)]
 """More of those that are multiplied row by row."""
+IN_STRIPS = [(4, 64, 64), (64, 9, 40), (33, 40, 20), (13, 24, 17), (6, 33, 16), (27, 48, 48), (2, 20, 20), (5, 56, 8)]
+"""Those that are multiplied strip by strip on processors with short vectors."""
 
 pytestmark = pytest.mark.skipif(
     not tiny_stacks.may_take((1, 1, 1), dtypes.float32), reason="this processor computes them row by row"
@@ -64,7 +66,7 @@ def assert_same(found: mx.array, wanted: mx.array) -> None:
 def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases: Cases) -> None:
     ways = list(
         product(
-            [*EXTENTS, *NARROW, *NARROW, *IN_ROWS, *IN_ROWS],
+            [*EXTENTS, *NARROW, *NARROW, *IN_ROWS, *IN_ROWS, *IN_STRIPS, *IN_STRIPS],
             [(False, False), (True, False), (False, True), (True, True)],
             [2, 37, 230],
         )
@@ -105,7 +107,7 @@ def test_processors_have_the_same_bits() -> None:
 def test_sums_that_stay_in_float32(dtype: mx.Dtype, cases: Cases) -> None:
     """Their operands are converted, but not the result. Operands may have different dtypes."""
     for (rows, columns, inner), other in cases.some(
-        4, list(product([*EXTENTS, *NARROW, *IN_ROWS], [mx.float16, mx.bfloat16]))
+        4, list(product([*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], [mx.float16, mx.bfloat16]))
     ):
         a, b = numbers(203, rows, inner, dtype=dtype), numbers(203, inner, columns, dtype=other)
         wide = [x.astype(mx.float32) for x in (a, b)]
@@ -146,7 +148,7 @@ def step_in(memory: Sequence[int], count: int, extents: tuple[int, int, int], dt
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
 def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases: Cases) -> None:
-    for extents, count in cases.some(5, list(product([*EXTENTS, *NARROW, *IN_ROWS], [2, 31, 64, 700]))):
+    for extents, count in cases.some(5, list(product([*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], [2, 31, 64, 700]))):
         rows, columns, inner = extents
         sizes = rows * inner, inner * columns, rows * columns
         memory = [Guarded(count * size * dtype.size) for size in sizes]
@@ -156,7 +158,7 @@ def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases:
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
 def test_a_share_of_a_stack_leaves_other_results_alone(dtype: dtypes.Dtype, cases: Cases) -> None:
-    for extents, count in cases.some(5, list(product([*EXTENTS, *NARROW, *IN_ROWS], [2, 31, 64]))):
+    for extents, count in cases.some(5, list(product([*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], [2, 31, 64]))):
         rows, columns, inner = extents
         a, b, c = [np.zeros(count * n * dtype.size, np.uint8) for n in (rows * inner, inner * columns, rows * columns)]
         run, units = step_in([x.ctypes.data for x in (a, b, c)], count, extents, dtype)

@@ -7,7 +7,7 @@ the elements of an operand are a shuffle of one or two vectors that are read fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, prod
 
@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import tiny_blocks, tiny_rows
+from weft.compiler.cpu import tiny_blocks, tiny_rows, tiny_strips
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
 from weft.compiler.cpu.tiny_elements import TinyElementsWriter
@@ -58,7 +58,8 @@ def may_take(extents: tuple[int, int, int], source: Dtype) -> bool:
     elements to any place."""
     rows, columns, inner = extents
     largest = max(rows * inner, inner * columns, rows * columns)
-    few = columns <= tiny_blocks.MOST_COLUMNS and largest <= tiny_blocks.MOST_ELEMENTS
+    blocks = tiny_strips if vector_bytes() < LONG_VECTORS else tiny_blocks
+    few = columns <= blocks.MOST_COLUMNS and largest <= blocks.MOST_ELEMENTS
     return min(extents) > 0 and inner <= DEPTH and few and "+avx2" in host.current().features
 
 
@@ -73,12 +74,15 @@ def takes_in_order(tiny: Tiny) -> bool:
     return _are_few(tiny.extents) or (_is_narrow(tiny) and _are_near(tiny))
 
 
-def _by_rows(tiny: Tiny) -> type[tiny_rows.TinyRowsWriter | tiny_blocks.TinyBlocksWriter] | None:
+def _by_rows(tiny: Tiny) -> Callable[[Tiny], GroupWriter] | None:
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
-    if tiny_rows.takes(tiny):
+    in_strips = vector_bytes() < LONG_VECTORS and tiny_strips.takes(tiny)
+    if tiny_rows.takes(tiny) and not (in_strips and tiny_strips.has_many(tiny)):
         return tiny_rows.TinyRowsWriter
     if tiny.source not in HALVES and tiny.extents[2] <= tiny_rows.FEW_TERMS and takes_in_order(tiny):
         return None
+    if in_strips:
+        return tiny_strips.TinyStripsWriter
     return tiny_blocks.TinyBlocksWriter if tiny_blocks.takes(tiny) else None
 
 

@@ -40,16 +40,17 @@ class TinySumsWriter(GroupWriter):
             return vector // 2 * 2 * self.L.width + 2 * place + vector % 2
         return vector * self.L.width + place
 
-    def store_sums(self, parts: range, totals: Mapping[tuple[int, int], Value]) -> None:
-        """Store the sums of some parts, by the numbers of part and vector."""
+    def store_sums(self, parts: range, totals: Mapping[tuple[int, int], Value], vectors: range | None = None) -> None:
+        """Store the sums of some parts, by the numbers of part and vector: those of all ``vectors``, or of a strip."""
+        vectors = range(self.vectors) if vectors is None else vectors
         if self.vectors == 1 and self.tiny.result is dtypes.bfloat16:
             for part, other in self._twos(parts):
                 self._store_two(part, other, totals[part, 0], totals[other, 0])
             return
         for part in parts:
-            for v in range(0, self.paired, 2):
+            for v in range(vectors.start, min(vectors.stop, self.paired), 2):
                 self._store_pairs(part, v, totals[part, v], totals[part, v + 1])
-            for v in range(self.paired, self.vectors):
+            for v in range(max(vectors.start, self.paired), vectors.stop):
                 self._store(part, v, totals[part, v])
 
     def _twos(self, parts: range) -> list[tuple[int, int]]:

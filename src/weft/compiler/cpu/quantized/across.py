@@ -19,6 +19,7 @@ from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
 from weft.compiler.cpu.product_squares import square, terms_of_square
 from weft.compiler.cpu.product_step import read
+from weft.compiler.cpu.quantized import float4
 from weft.compiler.cpu.quantized.codes import VectorCoding, number
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
@@ -179,9 +180,18 @@ class Across(Integers):
         offsets = [self.bias_at(group, v) if coding.affine else None for v in vectors]
         rows = [self.words_at(self.add(first, word)) for word in range(coding.words)]
         words = [[row[v] for row in rows] for v in vectors]
-        for step in range(coding.terms):
-            codes = [number(coding, field(words[v], step * coding.bits, coding.bits)) for v in vectors]
+        for step, codes in enumerate(zip(*[self._numbers(words[v]) for v in vectors], strict=True)):
             yield step, [scaled(coding, codes[v], factors[v], offsets[v]) for v in vectors]
+
+    def _numbers(self, words: Sequence[Value]) -> Iterator[Value]:
+        """The numbers, without their scale, of neighbouring words."""
+        coding = self.coding
+        if float4.takes(coding):
+            for word in words:
+                yield from float4.numbers(word)
+            return
+        for step in range(coding.terms):
+            yield number(coding, field(words, step * coding.bits, coding.bits))
 
     def words_at(self, word: str) -> list[Value]:
         """The vectors of words at a position on the stack."""

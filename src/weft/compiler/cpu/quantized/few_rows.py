@@ -15,6 +15,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
+from weft.compiler.cpu.quantized import float4
 from weft.compiler.cpu.quantized.across import keeping
 from weft.compiler.cpu.quantized.across_ahead import reads_ahead
 from weft.compiler.cpu.quantized.codes import VectorCoding
@@ -36,15 +37,20 @@ _MOST_SUMS = 16
 """How many vectors of sums fit the registers, together with all other values, if there are 32; half as many if there
 are 16."""
 
+MOST_SUMS_OF_BYTES = 4
+"""The same if numbers are looked up in bytes (`float4`)."""
+
 
 def strip_of(coding: VectorCoding, rows: int, inner: int) -> QuantizedStrip:
     """The strip for this processor. With one or two rows of numbers, additions wait for each other unless there are
-    four vectors of columns; there are registers for these if there are 32. Sums of integers do not wait."""
+    four vectors of columns; there are registers for these if there are 32. Sums of integers do not wait. While bytes
+    are looked up, registers hold many codes of each vector."""
     wide = coding.vector_bytes == 64
     most = _MOST_SUMS if wide else _MOST_SUMS // 2
     if coding.adds_integers:
         digits = digits_of_processor()
         return QuantizedStrip(coding, rows, 2 if 2 * rows * digits.count <= most else 1, False, digits)
+    most = MOST_SUMS_OF_BYTES if float4.takes(coding) else most
     vectors = 4 if wide and rows <= 2 else 2 if 2 * rows <= most else 1
     return QuantizedStrip(coding, rows, vectors, reads_ahead(coding, vectors, inner))
 
