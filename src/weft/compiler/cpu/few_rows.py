@@ -18,7 +18,8 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut, lacks_masks
+from weft.compiler.cpu.few_rows_blocks import BlocksKernel, StaggeredKernel
+from weft.compiler.cpu.few_rows_kernel import FewRowsKernel, Strip, adds_halves, has_pairs, is_cut, lacks_masks
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -57,6 +58,8 @@ SHORTEST_VECTOR = 16
 
 FEW_SUMS = 4
 """With at most this many rows, the sums of one vector of columns leave the processor idle."""
+MOST_STAGGERED = 3
+"""With more rows, their additions keep the processor busy while a single vector of columns is done."""
 WAY_BYTES = 4096
 """Addresses at this distance are in the same set of the first cache."""
 
@@ -103,7 +106,7 @@ def strip_of(
     many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
     needs. ``halves`` is the number of terms, if the matrix has half precision; ``threads`` then share its strips."""
     vector_bytes, registers = (64, 24) if "+avx512f" in host.current().features else (32, 12)
-    most = _most_rows_of_block()
+    most = _most_rows_of_block(across)
     if not across and rows > most:
         narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
         most = narrow.get(-(-columns * dtype.size // vector_bytes), most)
@@ -125,9 +128,10 @@ def strip_of(
     return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, far, keeps=keeps)
 
 
-def _most_rows_of_block() -> int:
-    """How many rows a block has at most, so that registers hold its sums."""
-    return 8 if "+avx512f" in host.current().features else 6
+def _most_rows_of_block(across: bool) -> int:
+    """How many rows a block has at most, so that registers hold its sums, and also half a square of terms if ``across``
+    (with more than `FEW_SUMS`, a single vector of each row)."""
+    return 8 if across or "+avx512f" in host.current().features else 6
 
 
 def _height(rows: int, most: int) -> int:
@@ -178,17 +182,31 @@ def terms_of(strip: Strip, source: Dtype) -> int:
     return terms_of_square(Lanes(Emitter(), strip.lanes), source, strip.in_pairs)
 
 
-def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
+def vectors_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
     """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
     as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
     one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
-    Zen 5; with other dtypes they do not). Numbers of float16 take so long to convert that this does not matter."""
-    if _height(rows, _most_rows_of_block()) > FEW_SUMS:
+    Zen 5; with other dtypes they do not), more than 8 on processors with short registers, so there vectors are
+    staggered or single. Numbers of float16 take so long to convert that this does not matter."""
+    if _height(rows, _most_rows_of_block(True)) > FEW_SUMS:
         return 1
     if "+avx512f" in host.current().features:
         return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
-    crowded = stride * source.size % (WAY_BYTES // 2) == 0
-    return 2 if crowded and source is not dtypes.float16 else 4
+    if not adds_halves(source):
+        return 4 if source is dtypes.float16 or not _are_crowded(source, stride) else 2
+    return 1 if _are_crowded(source, stride) and not staggers(source, rows, inner, stride) else 2
+
+
+def staggers(source: Dtype, rows: int, inner: int, stride: int) -> bool:
+    """Whether the second one of two vectors of columns is a block of terms behind the first one, on processors with
+    short registers: then lines of both are in other sets."""
+    short = "+avx512f" not in host.current().features and adds_halves(source)
+    return short and rows <= MOST_STAGGERED and inner >= 2 * DEPTH and _are_crowded(source, stride)
+
+
+def _are_crowded(source: Dtype, stride: int) -> bool:
+    """Whether columns are in one set of the first cache, or in two."""
+    return stride * source.size % (WAY_BYTES // 2) == 0
 
 
 def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
@@ -196,8 +214,7 @@ def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> in
     two, if columns are in one set of the first cache, or in two, so that the lines of more than 16 columns evict each
     other. Those of another block are in other sets. From further away, they would come later than lines of columns."""
     wide = "+avx512f" in host.current().features
-    crowded = stride * source.size % (WAY_BYTES // 2) == 0
-    return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
+    return 2 if wide and _are_crowded(source, stride) and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
 
 
 def converts_for_strips(sources: Sources, dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> bool:
@@ -235,6 +252,8 @@ def functions(
     }
     if strip.blocks > 1:
         kernels["blocks"] = BlocksKernel(strip, sources.right, result)
+    if strip.staggered:
+        kernels["staggered"] = StaggeredKernel(strip, sources.right, result)
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
     if strip.across:
@@ -385,6 +404,8 @@ class _FewRowsStep(ProductStepWriter):
         stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
         part = _StackPart(matrices["a"], b, c, columns, count, at_once, stack)
         single = "0"
+        if strip.staggered:
+            single = self._add_staggered(part)
         if strip.blocks > 1:
             some = e.assign(f"urem i64 {inner}, {strip.blocks * DEPTH}")
             whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
@@ -394,6 +415,22 @@ class _FewRowsStep(ProductStepWriter):
         with e.loop(single, e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
             self._add_terms(part, term, DEPTH, self._multiply)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
+
+    def _add_staggered(self, part: _StackPart) -> str:
+        """Multiply all whole blocks of terms with the strip, if it is whole and if there are at least two blocks.
+        Returns how many terms these are."""
+        inner = self.number(INNER)
+        fits = self._both(self.compare("eq", part.columns, self.strip.columns), self.compare("sge", inner, 2 * DEPTH))
+        if self.converted:
+            fits = self._both(fits, self.is_whole)
+        terms = self.either(fits, self.subtract(inner, self.e.assign(f"urem i64 {inner}, {DEPTH}")), 0)
+
+        def multiply(pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
+            self._call("staggered", pointers, counts._replace(terms=terms), stack)
+
+        with self.e.when(fits):
+            self._add_terms(part, "0", DEPTH, multiply)
+        return terms
 
     def _add_terms(self, part: _StackPart, term: str, most: int, multiply: _Multiply) -> None:
         """Multiply at most so many terms, from ``term`` on, for all matrices of a stack."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -14,7 +14,7 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import float16_squares, pairs_of_bfloat16
-from weft.compiler.cpu.half_squares import HalfSquare
+from weft.compiler.cpu.half_squares import SHORT_VECTOR, HalfSquare
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
 from weft.compiler.cpu.overlapping import Instructions, TurnInstructions, overlapped, run
 from weft.compiler.cpu.product_squares import both, square, terms_of_square
@@ -60,7 +60,7 @@ class Strip(Block):
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
     ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
     summed side by side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
-    kept for the others.
+    kept for the others. ``staggered``: the second one of two vectors of columns is a block of terms behind the first.
     """
 
     across: bool
@@ -70,6 +70,7 @@ class Strip(Block):
     far: bool = True
     blocks: int = 1
     keeps: bool = False
+    staggered: bool = False
 
 
 def _shifts_pairs() -> bool:
@@ -82,6 +83,12 @@ def lacks_masks(source: Dtype) -> bool:
     """Whether the processor has no masks for elements of half precision: then it takes long to read part of a
     vector."""
     return source in HALVES and "+avx512bw" not in host.current().features
+
+
+def adds_halves(source: Dtype) -> bool:
+    """Whether numbers of ``source`` are transposed and added half a square at a time on processors with short
+    registers. Complex numbers and those of float16 have squares of their own."""
+    return not source.is_complex and source is not dtypes.float16
 
 
 def is_cut(strip: Strip, source: Dtype) -> bool:
@@ -303,11 +310,16 @@ class FewRowsKernel:
         """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
         neighbouring halves are in other stages of this."""
         by_element = self.source is self.strip.dtype or (self.source in HALVES and self.strip.in_pairs)
+        if self.strip.vector_bytes == SHORT_VECTOR:
+            return by_element and adds_halves(self.source)
         return by_element and not self.strip.far and self.strip.vector_bytes == LONG_VECTOR
 
     def _sum_in_turns(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms in turns, two squares of each vector of columns at a time, or one at the edge."""
         e, terms = self.e, self._terms_of_square()
+        if self.strip.vector_bytes == SHORT_VECTOR:
+            self._sum_by_halves(starts, pointers, count)
+            return
         if self.edge:
             with e.loop("0", count, terms) as term:
                 self._add_in_turns(starts, pointers, term, 1)
@@ -331,6 +343,24 @@ class FewRowsKernel:
         for instructions in overlapped(turns):
             run(instructions)
             keep_order(self.e)
+
+    def _sum_by_halves(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
+        """Add ``count`` terms half a square at a time: short registers hold no more than that and the sums."""
+        with self.e.loop("0", count, self._terms_of_square()) as term:
+            self._add_halves(starts, pointers, dict.fromkeys(self.sums_of_row, term))
+
+    def _add_halves(self, starts: Sequence[str], pointers: Sequence[str], terms: Mapping[tuple[int, int], str]) -> None:
+        """Add both halves of a square for each sum, which begins at one of ``terms``."""
+        places = {}
+        for sums, term in terms.items():
+            index = self._index_of(term)
+            here = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
+            places[sums] = here, self._lines(self._of_vector(pointers, sums[1]), term)
+        for first in (0, self._terms_of_square() // 2):
+            for sums, (here, lines) in places.items():
+                turn = self._turn(here, lines, first, sums)
+                run([*turn.reading, *turn.transposing, *turn.adding])
+                keep_order(self.e)
 
     def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> TurnInstructions:
         """A turn with half a square: terms from the ``first`` one on of the columns at ``lines``."""
@@ -380,7 +410,7 @@ class FewRowsKernel:
         """Addresses of the columns at ``pointers`` from a term on. If columns are evenly apart, most of these are the
         address of another column and a multiple of the distance between columns, which instructions add themselves;
         LLVM would compute them all."""
-        if self.edge or self.strip.far:
+        if self.edge or (self.strip.far and not self._takes_turns()):
             return [self._further(pointer, term) for pointer in pointers]
         near = [opaque(self.e, self._further(pointer, term)) for pointer in pointers[::ADDRESSED_TOGETHER]]
         apart = [self._times(number * self.parts, "%b_step") for number in range(ADDRESSED_TOGETHER)]
@@ -479,29 +509,3 @@ class FewRowsKernel:
         first = self.L.splat(Value(scalar, self.columns[vector], dtypes.int64))
         step = self.L.splat(Value(scalar, "%c_column", dtypes.int64))
         return Location(start, ((first + Value(self.L, f"<{numbers}>", dtypes.int64)) * step).name, True)
-
-
-class BlocksKernel(FewRowsKernel):
-    """Multiplies whole blocks of terms with a strip that is a vector, all at the same time: the additions of one block
-    do not wait for those of another."""
-
-    def __init__(self, strip: Strip, source: Dtype, result: Dtype) -> None:
-        super().__init__(strip, source, 1, False, result, strip.blocks)
-
-    def _sum_across(self, starts: Sequence[str]) -> None:
-        pointers = [self._further("%b", self._times(column, "%b_step")) for column in range(self.strip.lanes)]
-        self._sum_squares(starts, pointers, str(DEPTH))
-
-    def _store(self) -> None:
-        e, L, dtype = self.e, self.L, self.strip.dtype
-        for row in range(self.strip.rows):
-            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
-                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                location, total = self._location(start, 0), self.sums[row, 0, 0]
-                with e.when("%again"):
-                    before = load(L, dtype, location, None) + Value(L, e.load(self.type, total), dtype)
-                    e.store(self.type, before.name, total)
-                value = Value(L, e.load(self.type, total), dtype)
-                for block in range(1, self.strip.blocks):
-                    value = value + Value(L, e.load(self.type, self.sums[row, block, 0]), dtype)
-                store(L, value, dtype, location, None)
