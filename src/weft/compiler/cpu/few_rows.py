@@ -15,11 +15,12 @@ from typing import NamedTuple
 from weft import dtypes
 from weft.compiler.codegen import attached_calls, host, loading
 from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.few_rows_blocks import BlocksKernel, StaggeredKernel
 from weft.compiler.cpu.few_rows_kernel import FewRowsKernel, Strip, adds_halves, has_pairs, is_cut, lacks_masks
+from weft.compiler.cpu.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
@@ -70,6 +71,9 @@ converted first, more of them take longer: meanwhile nothing is read ahead in th
 CONVERTED = 130 << 10
 """A left operand of at most this many elements, with gaps between its rows, is converted once for all strips, others a
 block of terms at a time for each strip."""
+
+STRIPS_ELEMENTS = 1 << 14
+"""How many elements of a matrix may be multiplied in one call, if they are strips of it."""
 
 SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
@@ -182,31 +186,32 @@ def terms_of(strip: Strip, source: Dtype) -> int:
     return terms_of_square(Lanes(Emitter(), strip.lanes), source, strip.in_pairs)
 
 
-def vectors_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
+def vectors_side_by_side(dtype: Dtype, source: Dtype, rows: int, inner: int, stride: int) -> int:
     """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
     as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
     one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
-    Zen 5; with other dtypes they do not), more than 8 on processors with short registers, so there vectors are
-    staggered or single. Numbers of float16 take so long to convert that this does not matter."""
+    Zen 5; with other dtypes they do not). Two short vectors are enough if half a square is added at a time; their 16
+    lines evict each other in one set, but not in two."""
     if _height(rows, _most_rows_of_block(True)) > FEW_SUMS:
         return 1
     if "+avx512f" in host.current().features:
-        return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
-    if not adds_halves(source):
-        return 4 if source is dtypes.float16 or not _are_crowded(source, stride) else 2
-    return 1 if _are_crowded(source, stride) and not staggers(source, rows, inner, stride) else 2
+        return 1 if source is dtypes.float32 and _are_apart(source, stride, WAY_BYTES) else 2
+    if not source.is_complex and _are_apart(source, stride, WAY_BYTES):
+        return 2 if staggers(dtype, source, rows, inner, stride) else 1
+    few = _are_apart(source, stride, WAY_BYTES // 2) or adds_halves(dtype, source)
+    return 2 if few else 4
 
 
-def staggers(source: Dtype, rows: int, inner: int, stride: int) -> bool:
-    """Whether the second one of two vectors of columns is a block of terms behind the first one, on processors with
-    short registers: then lines of both are in other sets."""
-    short = "+avx512f" not in host.current().features and adds_halves(source)
-    return short and rows <= MOST_STAGGERED and inner >= 2 * DEPTH and _are_crowded(source, stride)
+def staggers(dtype: Dtype, source: Dtype, rows: int, inner: int, stride: int) -> bool:
+    """Whether the second one of two short vectors of columns is a block of terms behind the first one, so that lines of
+    both are in other sets."""
+    takes = "+avx512f" not in host.current().features and (source in HALVES or adds_halves(dtype, source))
+    return takes and rows <= MOST_STAGGERED and inner >= 2 * DEPTH and _are_apart(source, stride, WAY_BYTES)
 
 
-def _are_crowded(source: Dtype, stride: int) -> bool:
-    """Whether columns are in one set of the first cache, or in two."""
-    return stride * source.size % (WAY_BYTES // 2) == 0
+def _are_apart(source: Dtype, stride: int, size: int) -> bool:
+    """Whether columns are a multiple of ``size`` bytes apart."""
+    return stride * source.size % size == 0
 
 
 def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
@@ -214,7 +219,8 @@ def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> in
     two, if columns are in one set of the first cache, or in two, so that the lines of more than 16 columns evict each
     other. Those of another block are in other sets. From further away, they would come later than lines of columns."""
     wide = "+avx512f" in host.current().features
-    return 2 if wide and _are_crowded(source, stride) and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
+    crowded = _are_apart(source, stride, WAY_BYTES // 2)
+    return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
 
 
 def converts_for_strips(sources: Sources, dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> bool:
@@ -315,6 +321,8 @@ class _FewRowsStep(ProductStepWriter):
         self.has_single = _has_single(strip, sources.right)
         self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
+        self.joins = strip.across and strip.vector_bytes == SHORT_VECTOR and not strip.staggered
+        """Whether strips are so narrow that several of a matrix are multiplied in one call."""
 
     def _prepare_conversion(self) -> None:
         """Decide how the left operand is converted. If there are several strips, it is as a whole, for the first one.
@@ -360,6 +368,14 @@ class _FewRowsStep(ProductStepWriter):
         """How far the matrices of a stack with one axis are apart."""
         return self.number(BATCH_AXES + 2 + list(SLOTS).index(operand))
 
+    def _next(self, operand: str) -> str:
+        """How far units that are multiplied in one call are apart in an operand."""
+        if not self.joins:
+            return self._apart(operand)
+        columns = {"a": "0", "b": self.number(B_COLUMN), "c": self.number(C_COLUMN)}[operand]
+        one_strip = self.compare("eq", self.number(STRIPS), 1)
+        return self.either(one_strip, self._apart(operand), self.multiply(columns, self.strip.columns))
+
     def _convert(self, a: str, depth: str, count: str) -> None:
         """Convert ``depth`` terms of all rows of ``count`` left operands."""
         one, rows = self.is_one_row if self.strip.beside else "true", self.number(ROWS)
@@ -376,13 +392,43 @@ class _FewRowsStep(ProductStepWriter):
             self._convert(a, self.number(INNER), "1")
             self.e.store("i64", matrix, self.converted_matrix)
 
+    def _strips_together(self) -> str:
+        """How many strips of a matrix a kernel multiplies in one call: several if columns are short, and no other
+        kernel is attached."""
+        inner = self.number(INNER)
+        conditions = [
+            self.compare("ne", self.number(STRIPS), 1),
+            self.compare("sle", inner, DEPTH),
+            self.compare("eq", self.of_section(attached_calls.CODE), 0),
+            self.compare("eq", self.of_section(attached_calls.SCRATCH), 0),
+        ]
+        most = self.divide(str(STRIPS_ELEMENTS), self.larger(self.multiply(inner, self.strip.columns), 1))
+        return self.either(reduce(self._both, conditions), self.larger(most, 1), 1)
+
     def function(self, name: str, linkage: str) -> str:
-        with self.e.loop("%begin", "%end", self.together) as unit:
-            self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
+        if self.joins:
+            self._joined_units()
+        else:
+            with self.e.loop("%begin", "%end", self.together) as unit:
+                self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
         return self.e.function(name, STEP, linkage)
 
+    def _joined_units(self) -> None:
+        """Units, of which neighbours are multiplied together if they are matrices of a stack, or whole strips of a
+        matrix."""
+        together, strips = self.larger(self.together, self._strips_together()), self.number(STRIPS)
+        one_strip = self.compare("eq", strips, 1)
+        whole = self.divide(self.number(COLUMNS), self.strip.columns)
+        with self.e.loop("%begin", "%end", together) as unit:
+            count = self.smaller(self.subtract("%end", unit), together)
+            last = self.add(self.parts(unit, strips)[1], count)
+            fits = self.e.assign(f"or i1 {one_strip}, {self.compare('sle', last, whole)}")
+            at_once = self.either(fits, count, 1)
+            with self.e.loop("0", count, at_once) as done:
+                self._unit(self.add(unit, done), at_once)
+
     def _unit(self, unit: str, count: str) -> None:
-        """A unit, or ``count`` of them that are matrices of a stack."""
+        """A unit, or ``count`` of them that are matrices of a stack, or strips of a matrix."""
         e, strip = self.e, self.strip
         strips, inner = self.number(STRIPS), self.number(INNER)
         matrix, number = self.parts(unit, strips)
@@ -401,7 +447,7 @@ class _FewRowsStep(ProductStepWriter):
         one_block = self.compare("sle", self.number(ROWS), strip.rows)
         small = self.compare("sle", self.multiply(self.number(ROWS), inner), 0 if strip.keeps else SMALL_MATRIX)
         at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
-        stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
+        stack = [at_once, *[self._next(operand) for operand in SLOTS]]
         part = _StackPart(matrices["a"], b, c, columns, count, at_once, stack)
         single = "0"
         if strip.staggered:
@@ -445,7 +491,7 @@ class _FewRowsStep(ProductStepWriter):
         elements = self.elements | {"a": self.element}
         with self.e.loop("0", part.matrices, part.at_once) as other:
             a, b, c = [
-                self.moved(pointer, self.multiply(other, self._apart(name)), element)
+                self.moved(pointer, self.multiply(other, self._next(name)), element)
                 for pointer, (name, element) in zip((a_here, b_here, part.c), elements.items(), strict=True)
             ]
             self._rows((a, b, c), part, numbers, multiply)

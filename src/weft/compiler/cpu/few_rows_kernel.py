@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -85,10 +86,10 @@ def lacks_masks(source: Dtype) -> bool:
     return source in HALVES and "+avx512bw" not in host.current().features
 
 
-def adds_halves(source: Dtype) -> bool:
+def adds_halves(dtype: Dtype, source: Dtype) -> bool:
     """Whether numbers of ``source`` are transposed and added half a square at a time on processors with short
     registers. Complex numbers and those of float16 have squares of their own."""
-    return not source.is_complex and source is not dtypes.float16
+    return source is dtypes.bfloat16 or (source is dtype and not dtype.is_complex)
 
 
 def is_cut(strip: Strip, source: Dtype) -> bool:
@@ -259,9 +260,14 @@ class FewRowsKernel:
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
         rest = e.assign(f"and i64 %inner, {self._terms_of_square() - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
+        copies = [] if self.strip.vector_bytes > SHORT_VECTOR else [self._square() for _ in self.columns]
+        with e.when(e.assign(f"icmp ne i64 {rest}, 0")) if copies else nullcontext():
+            # Calls come before the sums, because no vector register keeps its value over one.
+            for vector, copy in enumerate(copies):
+                self._copy_rest(vector, self._begin_of_rest(), copy)
         self._sum_squares(starts, pointers, whole)
         with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
-            self._sum_rest(starts, whole)
+            self._sum_rest(starts, whole, copies)
 
     def _sum_squares(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms, all in whole squares."""
@@ -274,8 +280,8 @@ class FewRowsKernel:
             if self.strip.far:
                 for pointer in pointers:
                     prefetch(e, further(e, "i8", self._further(pointer, term), later))
-            if self.strip.in_pairs and float16_squares.fits(self.L, self.source):
-                self._add_float16(starts, pointers, term)
+            if self._has_float16_squares():
+                self._add_float16(starts, pointers, dict.fromkeys(self.sums_of_row, term))
             else:
                 self._add_squares(starts, pointers, term)
 
@@ -290,19 +296,27 @@ class FewRowsKernel:
                 distance = block * DEPTH + step * self.parts
                 self._add(starts, self.e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
 
-    def _add_float16(self, starts: Sequence[str], pointers: Sequence[str], term: str) -> None:
-        """The same for squares that are converted from memory. As many sums as registers hold get a term before any
-        gets the next one, so that additions do not wait for each other."""
+    def _has_float16_squares(self) -> bool:
+        return self.strip.in_pairs and float16_squares.fits(self.L, self.source)
+
+    def _add_float16(
+        self, starts: Sequence[str], pointers: Sequence[str], first_terms: Mapping[tuple[int, int], str]
+    ) -> None:
+        """The same for squares that are converted from memory, which begin at the ``first_terms``. As many sums as
+        registers hold get a term before any gets the next one, so that additions do not wait for each other."""
         at_once = max(1, SUMS_AT_ONCE // self.strip.rows)
-        for first in range(0, self.vectors, at_once):
+        keys = list(first_terms)
+        for first in range(0, len(keys), at_once):
             squares = {}
-            for vector in range(first, min(first + at_once, self.vectors)):
-                lines = self._lines(self._of_vector(pointers, vector), term)
-                squares[vector] = float16_squares.write_square(self.L, lines)
+            for key in keys[first : first + at_once]:
+                lines = self._lines(self._of_vector(pointers, key[1]), first_terms[key])
+                squares[key] = float16_squares.write_square(self.L, lines)
                 keep_order(self.e)
             for number in range(float16_squares.TERMS):
-                terms = {(0, v): float16_squares.term(self.L, x, number).name for v, x in squares.items()}
-                self._add(starts, self.e.assign(f"add i64 {term}, {number}"), terms)
+                for term in dict.fromkeys(first_terms[key] for key in squares):
+                    here = [key for key in squares if first_terms[key] == term]
+                    right = {key: float16_squares.term(self.L, squares[key], number).name for key in here}
+                    self._add(starts, self.e.assign(f"add i64 {term}, {number}"), right)
                 if len(squares) > 1:
                     keep_order(self.e)
 
@@ -311,7 +325,7 @@ class FewRowsKernel:
         neighbouring halves are in other stages of this."""
         by_element = self.source is self.strip.dtype or (self.source in HALVES and self.strip.in_pairs)
         if self.strip.vector_bytes == SHORT_VECTOR:
-            return by_element and adds_halves(self.source)
+            return by_element and adds_halves(self.strip.dtype, self.source)
         return by_element and not self.strip.far and self.strip.vector_bytes == LONG_VECTOR
 
     def _sum_in_turns(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
@@ -351,16 +365,20 @@ class FewRowsKernel:
 
     def _add_halves(self, starts: Sequence[str], pointers: Sequence[str], terms: Mapping[tuple[int, int], str]) -> None:
         """Add both halves of a square for each sum, which begins at one of ``terms``."""
-        places = {}
+        rows, lines = {}, {}
         for sums, term in terms.items():
-            index = self._index_of(term)
-            here = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
-            places[sums] = here, self._lines(self._of_vector(pointers, sums[1]), term)
+            if term not in rows:
+                index = self._index_of(term)
+                rows[term] = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
+            lines[sums] = self._lines(self._of_vector(pointers, sums[1]), term)
         for first in (0, self._terms_of_square() // 2):
-            for sums, (here, lines) in places.items():
-                turn = self._turn(here, lines, first, sums)
+            for sums, term in terms.items():
+                turn = self._turn(rows[term], lines[sums], first, sums)
                 run([*turn.reading, *turn.transposing, *turn.adding])
-                keep_order(self.e)
+                if self.strip.rows > 1:
+                    keep_order(self.e)
+            # Terms of a single row are read once for all vectors.
+            keep_order(self.e)
 
     def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> TurnInstructions:
         """A turn with half a square: terms from the ``first`` one on of the columns at ``lines``."""
@@ -423,24 +441,37 @@ class FewRowsKernel:
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
-    def _sum_rest(self, starts: Sequence[str], whole: str) -> None:
-        """Add the terms after the last whole square, from a copy of a square that ends with the last term."""
+    def _square(self) -> str:
+        """Memory for a square."""
+        return self.e.slot(f"[{self._terms_of_square() // self.parts} x {self.type}]")
+
+    def _begin_of_rest(self) -> str:
+        """The first term of a square that ends with the last term."""
+        least = self.e.assign(f"sub i64 %inner, {self._terms_of_square()}")
+        return self.e.call("llvm.smax.i64", "i64", [("i64", least), ("i64", "0")])
+
+    def _sum_rest(self, starts: Sequence[str], whole: str, copies: Sequence[str]) -> None:
+        """Add the terms after the last whole square. If there are no ``copies`` of them yet, they are copied here."""
         e, parts = self.e, self.parts
-        copy = e.slot(f"[{self._terms_of_square() // parts} x {self.type}]")
-        least = e.assign(f"sub i64 %inner, {self._terms_of_square()}")
-        begin = e.call("llvm.smax.i64", "i64", [("i64", least), ("i64", "0")])
+        copy, begin = "" if copies else self._square(), self._begin_of_rest()
         origin, first, end = [e.assign(f"udiv i64 {number}, {parts}") for number in (begin, whole, "%inner")]
-        for vector, column in enumerate(self.columns):
-            last = str(self.strip.lanes - parts)
-            if self.edge and vector == self.vectors - 1:
-                last = e.assign(f"sub i64 %columns, {int(column) + parts}")
-            there = self._further("%b", self._times(column, "%b_step"))
-            counts = f"i64 %b_step, i64 {last}, i64 {begin}, i64 %inner"
-            e.emit(f"call void @read_rest(ptr {there}, {counts}, ptr {copy})")
+        for vector in range(self.vectors):
+            if copies:
+                copy = copies[vector]
+            else:
+                self._copy_rest(vector, begin, copy)
             with e.loop(first, end) as number:
                 index = e.assign(f"sub i64 {number}, {origin}")
                 name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
                 self._add(starts, self._times(parts, number), {(0, vector): name})
+
+    def _copy_rest(self, vector: int, begin: str, copy: str) -> None:
+        """Copy the terms from ``begin`` on of a vector of columns."""
+        column, last = self.columns[vector], str(self.strip.lanes - self.parts)
+        if self.edge and vector == self.vectors - 1:
+            last = self.e.assign(f"sub i64 %columns, {int(column) + self.parts}")
+        there = self._further("%b", self._times(column, "%b_step"))
+        self.e.emit(f"call void @read_rest(ptr {there}, i64 %b_step, i64 {last}, i64 {begin}, i64 %inner, ptr {copy})")
 
     def read_rest(self) -> str:
         """The function that transposes the terms from ``%begin`` on of a vector of columns, of which ``%last`` is the

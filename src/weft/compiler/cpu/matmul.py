@@ -329,7 +329,7 @@ def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
     """A product of few rows of complex numbers; or, transposed, of a matrix with a column."""
     real, strides = _of_parts(product)
     rows, columns, inner = real.extents
-    side_by_side = few_rows.vectors_side_by_side(product.dtype, rows, inner, strides[3])
+    side_by_side = few_rows.vectors_side_by_side(product.dtype, product.dtype, rows, inner, strides[3])
     strip = few_rows.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
     numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
     return partial(few_complex_rows.address, strip, of_column), numbers, (rows, strip.columns)

@@ -62,7 +62,7 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
     at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
     width = rows_at_once.width_of(at_once.widest, columns, product.matrices, _busy(product))
-    at_once = rows_at_once.without_prefetches(at_once, width, columns, sources.right)
+    at_once = rows_at_once.of_strips(at_once, width, columns, sources.right)
     strides, behind = stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
@@ -123,7 +123,7 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     # the terms of a row.
     converted = sources.left is not dtype
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
-    side_by_side = few_rows.vectors_side_by_side(sources.right, rows, inner, product.strides[3])
+    side_by_side = few_rows.vectors_side_by_side(dtype, sources.right, rows, inner, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far, threads = product.matrices * inner * columns * sources.right.size > _IN_CACHES, _busy_with_matrix(product)
     strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far, threads)
@@ -131,7 +131,7 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
         return None
     if has_pairs(strip, sources.right) and not strip.keeps:
         return few_rows.of_pairs(strip, columns)
-    if across and strip.vectors > 1 and few_rows.staggers(sources.right, rows, inner, product.strides[3]):
+    if across and strip.vectors > 1 and few_rows.staggers(dtype, sources.right, rows, inner, product.strides[3]):
         return replace(strip, staggered=True)
     if not across or not _is_cached(product):
         return strip

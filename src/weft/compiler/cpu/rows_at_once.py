@@ -48,8 +48,8 @@ SUMS_BYTES = 24 << 10
 """The most bytes that all sums of a strip take."""
 NARROWEST = 32
 """How many columns the narrowest strip has: two cache lines of each row, which processors read together."""
-SHORT_ROW = 1 << 10
-"""Rows of at most this many bytes end before the processor has begun to read ahead."""
+SHORT_STRIP = 1 << 11
+"""Strips of at most this many bytes end soon after the processor has begun to read ahead."""
 
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
@@ -85,11 +85,14 @@ def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
     return RowsAtOnce(dtype, height, 4, 32, apart)
 
 
-def without_prefetches(at_once: RowsAtOnce, width: int, columns: int, source: Dtype) -> RowsAtOnce:
-    """The same, or without prefetches, if strips are long whole rows, which processors with short vectors read ahead
-    themselves: prefetches then take more time than they save, in a matrix of 16 MB twice as much as the rest."""
-    alone = at_once.vector_bytes == SHORT_VECTOR and columns <= width and columns * source.size > SHORT_ROW
-    return replace(at_once, ahead=False) if alone else at_once
+def of_strips(at_once: RowsAtOnce, width: int, columns: int, source: Dtype) -> RowsAtOnce:
+    """The same for strips of a ``width``: without prefetches if these are long and a single row is multiplied, or if
+    they are whole rows. With short vectors, processors read these ahead themselves, and prefetches take more time than
+    they save, in a matrix of 16 MB twice as much as the rest."""
+    fast = at_once.vector_bytes == SHORT_VECTOR and (at_once.rows == 1 or columns <= width)
+    if not fast or min(width, columns) * source.size <= SHORT_STRIP:
+        return at_once
+    return replace(at_once, ahead=False, terms=8 if at_once.rows == 1 else at_once.terms)
 
 
 def widest_of(rows: int, dtype: Dtype) -> int:
