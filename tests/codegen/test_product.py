@@ -14,7 +14,7 @@ from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, rows_at_once
-from weft.compiler.cpu.few_rows_kernel import Strip
+from weft.compiler.cpu.few_rows_strip import MOST_ROWS_OF_LITTLE, Strip
 from weft.compiler.cpu.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
 from weft.compiler.cpu.product_tiles import Way
@@ -156,7 +156,7 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step(block_of_numbers, table, 0, -(-columns // strip.columns))
             whole = (
-                np.zeros((few_rows.MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
+                np.zeros((MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
                 np.zeros((inner, columns + 40), a.dtype),
             )
             whole[0][:rows], whole[1][:, :columns] = a, b
@@ -183,7 +183,7 @@ def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtyp
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step((ctypes.c_int64 * len(numbers))(*numbers), table, 0, -(-columns // 128))
             padded = (
-                np.zeros((few_rows.MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
+                np.zeros((MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
                 np.zeros((inner, columns + 40), a.dtype),
             )
             padded[0][:rows], padded[1][:, :columns] = a, b

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from weft.compiler.codegen.memory import MEMORY_TYPES, load, store
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.few_rows_kernel import FewRowsKernel, Strip
+from weft.compiler.cpu.few_rows_kernel import FewRowsKernel
+from weft.compiler.cpu.few_rows_strip import Strip
 from weft.compiler.cpu.product_step import further
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
@@ -15,11 +14,12 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import float16_squares, pairs_of_bfloat16
-from weft.compiler.cpu.half_squares import SHORT_VECTOR, HalfSquare
+from weft.compiler.cpu.few_rows_strip import Strip, adds_halves, has_pairs, is_cut, lacks_masks
+from weft.compiler.cpu.half_squares import HalfSquare
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
 from weft.compiler.cpu.overlapping import Instructions, TurnInstructions, overlapped, run
 from weft.compiler.cpu.product_squares import both, square, terms_of_square
-from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
+from weft.compiler.cpu.product_step import below, further, multiply_add, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
@@ -52,56 +52,10 @@ _KERNEL = (
 _Vectors = dict[tuple[int, int], str]
 
 
-@dataclass(frozen=True)
-class Strip(Block):
-    """A block as wide as the strip of columns that is a unit of work.
-
-    ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
-    are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
-    memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
-    ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
-    summed side by side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
-    kept for the others. ``staggered``: the second one of two vectors of columns is a block of terms behind the first.
-    """
-
-    across: bool
-    apart: bool
-    beside: bool
-    in_pairs: bool = True
-    far: bool = True
-    blocks: int = 1
-    keeps: bool = False
-    staggered: bool = False
-
-
 def _shifts_pairs() -> bool:
     """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
     while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
     return "+avx512vbmi2" in host.current().features
-
-
-def lacks_masks(source: Dtype) -> bool:
-    """Whether the processor has no masks for elements of half precision: then it takes long to read part of a
-    vector."""
-    return source in HALVES and "+avx512bw" not in host.current().features
-
-
-def adds_halves(dtype: Dtype, source: Dtype) -> bool:
-    """Whether numbers of ``source`` are transposed and added half a square at a time on processors with short
-    registers. Complex numbers and those of float16 have squares of their own."""
-    return source is dtypes.bfloat16 or (source is dtype and not dtype.is_complex)
-
-
-def is_cut(strip: Strip, source: Dtype) -> bool:
-    """Whether the kernel of whole strips computes part of one, too, which ends in its last vector: this then overlaps
-    the one before. It must not be the only one, and pairs of vectors are as wide as two."""
-    return strip.vectors > 1 and not has_pairs(strip, source)
-
-
-def has_pairs(strip: Strip, source: Dtype) -> bool:
-    """Whether pairs of neighbouring columns are read and stored together: then bfloat16 becomes float32, and the other
-    way round, in fewer instructions."""
-    return source is dtypes.bfloat16 and not strip.across and not strip.apart
 
 
 class FewRowsKernel:
@@ -260,7 +214,7 @@ class FewRowsKernel:
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
         rest = e.assign(f"and i64 %inner, {self._terms_of_square() - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
-        copies = [] if self.strip.vector_bytes > SHORT_VECTOR else [self._square() for _ in self.columns]
+        copies = [self._square() for _ in self.columns] if self.strip.is_short else []
         with e.when(e.assign(f"icmp ne i64 {rest}, 0")) if copies else nullcontext():
             # Calls come before the sums, because no vector register keeps its value over one.
             for vector, copy in enumerate(copies):
@@ -324,14 +278,14 @@ class FewRowsKernel:
         """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
         neighbouring halves are in other stages of this."""
         by_element = self.source is self.strip.dtype or (self.source in HALVES and self.strip.in_pairs)
-        if self.strip.vector_bytes == SHORT_VECTOR:
+        if self.strip.is_short:
             return by_element and adds_halves(self.strip.dtype, self.source)
         return by_element and not self.strip.far and self.strip.vector_bytes == LONG_VECTOR
 
     def _sum_in_turns(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms in turns, two squares of each vector of columns at a time, or one at the edge."""
         e, terms = self.e, self._terms_of_square()
-        if self.strip.vector_bytes == SHORT_VECTOR:
+        if self.strip.is_short:
             self._sum_by_halves(starts, pointers, count)
             return
         if self.edge:
