@@ -258,21 +258,23 @@ class FewRowsKernel:
     ) -> None:
         """The same for squares that are converted from memory, which begin at the ``first_terms``. As many sums as
         registers hold get a term before any gets the next one, so that additions do not wait for each other."""
-        at_once = max(1, SUMS_AT_ONCE // self.strip.rows)
-        keys = list(first_terms)
-        for first in range(0, len(keys), at_once):
-            squares = {}
-            for key in keys[first : first + at_once]:
-                lines = self._lines(self._of_vector(pointers, key[1]), first_terms[key])
-                squares[key] = float16_squares.write_square(self.L, lines)
-                keep_order(self.e)
+        e, at_once = self.e, max(1, SUMS_AT_ONCE // self.strip.rows)
+        places = [
+            (key, e.assign(f"add i64 {term}, {key[0] * DEPTH}") if key[0] else term)
+            for key, term in first_terms.items()
+        ]
+        for first in range(0, len(places), at_once):
+            squares: dict[str, dict[tuple[int, int], str]] = {}
+            for key, term in places[first : first + at_once]:
+                lines = self._lines(self._of_vector(pointers, key[1]), term)
+                squares.setdefault(term, {})[key] = float16_squares.write_square(self.L, lines)
+                keep_order(e)
             for number in range(float16_squares.TERMS):
-                for term in dict.fromkeys(first_terms[key] for key in squares):
-                    here = [key for key in squares if first_terms[key] == term]
-                    right = {key: float16_squares.term(self.L, squares[key], number).name for key in here}
-                    self._add(starts, self.e.assign(f"add i64 {term}, {number}"), right)
-                if len(squares) > 1:
-                    keep_order(self.e)
+                for term, here in squares.items():
+                    right = {key: float16_squares.term(self.L, x, number).name for key, x in here.items()}
+                    self._add(starts, e.assign(f"add i64 {term}, {number}"), right)
+                if len(places[first : first + at_once]) > 1:
+                    keep_order(e)
 
     def _takes_turns(self) -> bool:
         """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
