@@ -151,10 +151,12 @@ def test_pairs_of_columns(cases: Cases) -> None:
 
 def test_few_rows_and_columns_whose_terms_are_neighbours(cases: Cases) -> None:
     """The columns are transposed in pairs of terms: one square, several, an odd number of them, and parts of one; two
-    blocks of terms side by side, if columns are 2 KB apart. Up to 8 columns of float16 are transposed one by one."""
+    blocks of terms side by side, if columns are 2 KB apart, or staggered vectors, if they are 4 KB apart. Up to 8
+    columns of float16 are transposed one by one."""
     terms = [20, 31, 32, 64, 97, 256, 360, 600, 512, 1040]
     ways = list(product(HALVES, [1, 2, 4, 8], terms, [6, 8, 16, 32, 33, 70], [1, 2]))
-    for dtype, rows, inner, columns, step in cases.some(20, ways):
+    apart = [(mx.float16, 2, 1024, 8, 1), (mx.float16, 2, 2048, 70, 1), (mx.bfloat16, 3, 2048, 33, 1)]
+    for dtype, rows, inner, columns, step in [*apart, *cases.some(20, ways)]:
         a, w = numbers(rows, inner, dtype=dtype), numbers(columns, inner * step, dtype=dtype)[:, :inner]
         wide = [x.astype(mx.float32) for x in (a, mx.contiguous(w.T))]
         mx.eval(wide)

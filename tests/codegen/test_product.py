@@ -14,7 +14,8 @@ from tests.codegen.planned import plans_of
 from weft import dtypes
 from weft.compiler.codegen import loading
 from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, rows_at_once
-from weft.compiler.cpu.few_rows_kernel import Strip
+from weft.compiler.cpu.few_rows_strip import MOST_ROWS_OF_LITTLE, Strip
+from weft.compiler.cpu.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.product_step import SQUARE, Block, Sources
 from weft.compiler.cpu.product_tiles import Way
 from weft.primitives.products import DEPTH
@@ -128,21 +129,23 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
 )
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, blocks of rows of which the last is smaller, and
-    blocks of terms that are summed side by side; with a matrix in a cache, and further away."""
+    blocks of terms that are summed side by side, or staggered; with a matrix in a cache, and further away."""
     rng = np.random.default_rng(3)
     kinds = [(1, 2, 1, True), (3, 1, 1, True), (1, 4, 1, True), (2, 1, 2, True)]
     near = [(1, 2, 1, False), (3, 1, 1, False), (1, 1, 2, False)]
-    for (height, vectors, blocks, far), right, apart in combinations([*kinds, *near], [False, True], [False, True]):
+    staggered = [(1, 2, 1, True, True), (3, 2, 1, True, True)] if vector_bytes == SHORT_VECTOR else []
+    every = [*[(*kind, False) for kind in (*kinds, *near)], *staggered]
+    for (height, vectors, blocks, far, staggers), right, apart in combinations(every, [False, True], [False, True]):
         left = right != apart
-        if not right and (blocks > 1 or not far):
+        if not right and (blocks > 1 or not far or staggers):
             continue
-        strip = Strip(dtype, height, vectors, vector_bytes, right, apart, beside=not left, far=far, blocks=blocks)
+        strip = Strip(dtype, height, vectors, vector_bytes, right, apart, not left, True, far, blocks, False, staggers)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         generate = partial(few_rows.generate, strip, Sources(dtype, dtype), name)
         address = loading.load(name, generate, (name,), lasting=False)[name]
         step = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
         wide = strip.columns
-        for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * wide + 3), (7, 513, wide + 1), (2, 0, 5), (3, 595, wide)]:
+        for rows, inner, columns in [(1, 1, 1), (3, 7, 2 * wide + 3), (7, 513, wide + 1), (2, 0, 5), (3, 795, wide)]:
             a = packed(rng, (rows, inner), left, NUMPY[dtype])
             b = packed(rng, (inner, columns), right, NUMPY[dtype])
             c = np.full((columns, rows), np.nan, NUMPY[dtype]).T if apart else np.full((rows, columns), np.nan, a.dtype)
@@ -153,7 +156,7 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step(block_of_numbers, table, 0, -(-columns // strip.columns))
             whole = (
-                np.zeros((few_rows.MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
+                np.zeros((MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
                 np.zeros((inner, columns + 40), a.dtype),
             )
             whole[0][:rows], whole[1][:, :columns] = a, b
@@ -165,8 +168,8 @@ def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> 
 def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows with a matrix that is read along its rows: several strips, blocks of rows and of terms."""
     rng = np.random.default_rng(3)
-    for (height, terms), apart in combinations([(1, 8), (3, 4)], [False, True]):
-        at_once = rows_at_once.RowsAtOnce(dtype, height, terms, vector_bytes, apart)
+    for (height, terms, ahead), apart in combinations([(1, 8, True), (3, 4, False)], [False, True]):
+        at_once = rows_at_once.RowsAtOnce(dtype, height, terms, vector_bytes, apart, ahead)
         name = "_".join(map(str, ("tested", *vars(at_once).values())))
         generate = partial(rows_at_once.generate, at_once, Sources(dtype, dtype), name)
         address = loading.load(name, generate, (name,), lasting=False)[name]
@@ -180,7 +183,7 @@ def test_rows_at_once_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtyp
             table = (ctypes.c_uint64 * 3)(*[x.ctypes.data for x in (a, b, c)])
             step((ctypes.c_int64 * len(numbers))(*numbers), table, 0, -(-columns // 128))
             padded = (
-                np.zeros((few_rows.MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
+                np.zeros((MOST_ROWS_OF_LITTLE + 1, inner), a.dtype),
                 np.zeros((inner, columns + 40), a.dtype),
             )
             padded[0][:rows], padded[1][:, :columns] = a, b

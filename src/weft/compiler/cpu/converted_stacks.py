@@ -19,9 +19,9 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
-from weft.compiler.cpu import few_rows, tiny_stacks
+from weft.compiler.cpu import few_rows, few_rows_strip, tiny_stacks
 from weft.compiler.cpu.code import STEP, WIDTH, EmittedFunction, Integers, module_of
-from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
+from weft.compiler.cpu.few_rows_strip import Strip, has_pairs
 from weft.compiler.cpu.half_squares import read_columns
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import B_INNER, COLUMNS, INNER, SLOTS, Sources, below
@@ -78,7 +78,7 @@ def is_worth_it(strip: Strip, sources: Sources, extents: tuple[int, int, int]) -
     if sources.rounded is not dtypes.bfloat16:
         return False
     many = not strip.across and min(rows, inner) >= ROWS_OF_BFLOAT16
-    return strip.vector_bytes == few_rows.SHORTEST_VECTOR or many
+    return strip.vector_bytes == few_rows_strip.SHORTEST_VECTOR or many
 
 
 def _is_whole(strip: Strip, columns: int) -> bool:
@@ -88,7 +88,7 @@ def _is_whole(strip: Strip, columns: int) -> bool:
 
 def multiplied(strip: Strip, sources: Sources, columns: int) -> Sources:
     """The dtypes for the step that multiplies. It rounds results itself if their vectors are long and whole."""
-    rounds = not strip.apart and strip.vector_bytes > few_rows.SHORTEST_VECTOR and _is_whole(strip, columns)
+    rounds = not strip.apart and strip.vector_bytes > few_rows_strip.SHORTEST_VECTOR and _is_whole(strip, columns)
     return Sources(strip.dtype, strip.dtype, sources.rounded if rounds else None)
 
 

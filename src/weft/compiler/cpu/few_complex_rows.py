@@ -17,7 +17,8 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.few_rows import generate
-from weft.compiler.cpu.few_rows_kernel import FewRowsKernel, Strip
+from weft.compiler.cpu.few_rows_kernel import FewRowsKernel
+from weft.compiler.cpu.few_rows_strip import Strip
 from weft.compiler.cpu.memory import transposed
 from weft.compiler.cpu.product_step import Sources
 

@@ -7,20 +7,16 @@ same order as in `product`, so their bits are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache, reduce
-from sys import maxsize
 from typing import NamedTuple
 
-from weft import dtypes
-from weft.compiler.codegen import attached_calls, host, loading
-from weft.compiler.codegen.emitter import Emitter
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen import attached_calls, loading
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.few_rows_kernel import BlocksKernel, FewRowsKernel, Strip, has_pairs, is_cut, lacks_masks
+from weft.compiler.cpu.few_rows_blocks import BlocksKernel, StaggeredKernel
+from weft.compiler.cpu.few_rows_kernel import FewRowsKernel
+from weft.compiler.cpu.few_rows_strip import MOST_ROWS_OF_HALVES, MOST_ROWS_OF_LITTLE, Strip, is_cut, lacks_masks
 from weft.compiler.cpu.product_packing import convert_rows
-from weft.compiler.cpu.product_squares import terms_of_square
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -34,31 +30,9 @@ from weft.compiler.cpu.product_step import (
     Sources,
 )
 from weft.compiler.cpu.product_tiles import block_of
-from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
-
-MOST_ROWS = 16
-"""With more rows, it pays to pack the matrix."""
-LITTLE_WORK = 1 << 15
-MOST_ROWS_OF_LITTLE = 32
-"""The same limit for products of at most `LITTLE_WORK` multiplications: with tiles, most of their time would be that of
-choosing and packing these."""
-MOST_ROWS_OF_HALVES = 128
-"""The same limit for a matrix of half precision, whose columns are converted for the first block of rows."""
-MOST_ROWS_ACROSS = 8
-"""The limit for a matrix in the cache that has to be transposed: here it is transposed for each block of rows, but
-only once if it is packed. It holds outside of the cache too if the few rows are the columns of a product that is
-computed as the transposed one: the kernel for blocks then computes the product itself, and need not transpose."""
-
-SHORTEST_VECTOR = 16
-"""Bytes of the shortest vectors into which narrow matrices are transposed: longer ones would be mostly empty."""
-
-FEW_SUMS = 4
-"""With at most this many rows, the sums of one vector of columns leave the processor idle."""
-WAY_BYTES = 4096
-"""Addresses at this distance are in the same set of the first cache."""
 
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
@@ -68,136 +42,15 @@ CONVERTED = 130 << 10
 """A left operand of at most this many elements, with gaps between its rows, is converted once for all strips, others a
 block of terms at a time for each strip."""
 
+STRIPS_ELEMENTS = 1 << 14
+"""How many elements of a matrix may be multiplied in one call, if they are strips of it."""
+
 SMALL_MATRIX = 64
 """How many elements a matrix may have that is read for one block of rows while others of the stack are, then for the
 next block. With larger ones, memory is read in too many places."""
 
-ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
-"""How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
-where that differs: then registers hold the sums of whole rows."""
-
-BLOCKS_OF_KEPT = {24: ((8, 3), (6, 4), (5, 5), (8, 2), (12, 2)), 12: ((6, 2), (4, 3))}
-"""Blocks of rows and vectors for columns of half precision that are kept for several blocks of rows, by how many sums
-registers hold."""
-
-FEW_STRIPS = 4
-"""Of at most so many strips, a single vector that is left over takes much of the time."""
-
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIPS, BATCH_AXES = 13, 14, 15, 16
-
-
-def strip_of(
-    dtype: Dtype,
-    rows: int,
-    columns: int,
-    across: bool,
-    apart: bool,
-    beside: bool,
-    side_by_side: int = 1,
-    halves: int = maxsize,
-    far: bool = True,
-    threads: int = 1,
-) -> Strip:
-    """The strip for this processor: rows are divided evenly into as few blocks as registers allow. If ``across``, so
-    many vectors may be done ``side_by_side``: see `vectors_side_by_side`. Vectors are no longer than a narrow matrix
-    needs. ``halves`` is the number of terms, if the matrix has half precision; ``threads`` then share its strips."""
-    vector_bytes, registers = (64, 24) if "+avx512f" in host.current().features else (32, 12)
-    most = _most_rows_of_block()
-    if not across and rows > most:
-        narrow = ROWS_OF_NARROW_BLOCK[vector_bytes]
-        most = narrow.get(-(-columns * dtype.size // vector_bytes), most)
-    height = _height(rows, most)
-    while vector_bytes > SHORTEST_VECTOR and 2 * columns * dtype.size <= vector_bytes:
-        vector_bytes //= 2
-    all_vectors = -(-columns * dtype.size // vector_bytes)
-    if across:
-        strips = max(1, -(-all_vectors // side_by_side))
-        vectors = max(1, -(-all_vectors // strips))
-    else:
-        vectors = max(1, min(8, registers // height, all_vectors))
-    keeps = halves < maxsize and not across and height < rows
-    if keeps:
-        height, vectors = _block_of_kept(rows, all_vectors, BLOCKS_OF_KEPT[registers], threads)
-        keeps = height < rows
-    in_pairs = not across or halves * dtype.size >= 2 * vector_bytes
-    far = not across or far
-    return Strip(dtype, int(height), int(vectors), vector_bytes, across, apart, beside, in_pairs, far, keeps=keeps)
-
-
-def _most_rows_of_block() -> int:
-    """How many rows a block has at most, so that registers hold its sums."""
-    return 8 if "+avx512f" in host.current().features else 6
-
-
-def _height(rows: int, most: int) -> int:
-    """The height of blocks if rows are divided evenly into as few as possible."""
-    return int(-(-rows // -(-rows // most)))
-
-
-@as_a_whole
-def _block_of_kept(rows: int, vectors: int, blocks: Sequence[tuple[int, int]], threads: int) -> tuple[int, int]:
-    """Rows and vectors of a block that leaves few rows and vectors over, and few strips to the slowest thread."""
-
-    def time(block: tuple[int, int]) -> float:
-        height, wide = block
-        strips, single = divmod(vectors, wide)
-        of_strip, of_single = height * wide + 2, single * (1.5 * height + 2)
-        of_slowest = -(-(strips + min(single, 1)) // max(threads, 1)) * of_strip
-        return -(-rows // height) * (strips * of_strip + of_single if threads <= 1 else of_slowest)
-
-    return min([(_height(rows, height), min(wide, vectors)) for height, wide in blocks], key=time)
-
-
-def of_pairs(strip: Strip, columns: int) -> Strip:
-    """The strip for pairs of bfloat16: with an even number of vectors, if there are few strips and none is cut then."""
-    even = replace(strip, vectors=max(1, strip.vectors - strip.vectors % 2))
-    is_better = strip.columns < columns <= FEW_STRIPS * strip.columns and columns % even.columns == 0
-    return even if is_better else strip
-
-
-def divided(strip: Strip, source: Dtype, columns: int, pieces: int) -> Strip:
-    """The strip, or a narrower one, for at least so many ``pieces`` of columns, if there are so many vectors."""
-    width = _width_of(columns, strip.lanes, strip.vectors, pieces, has_pairs(strip, source))
-    return replace(strip, vectors=int(width))
-
-
-@as_a_whole
-def _width_of(columns: int, lanes: int, most: int, pieces: int, in_pairs: bool) -> int:
-    """How many vectors of columns a strip has, so that there are as few strips as possible, and then as few vectors
-    that are left over; these are strips of their own."""
-    vectors = -(-columns // lanes)
-    widest = max(1, min(most, vectors // max(pieces, 1)))
-    step = 2 if in_pairs and widest % 2 == 0 else 1
-    widths = range(widest, widest // 2, -step)
-    return min(widths, key=lambda width: (vectors // width + vectors % width, vectors % width))
-
-
-def terms_of(strip: Strip, source: Dtype) -> int:
-    """How many terms of a matrix of the dtype ``source`` are transposed at once."""
-    return terms_of_square(Lanes(Emitter(), strip.lanes), source, strip.in_pairs)
-
-
-def vectors_side_by_side(source: Dtype, rows: int, stride: int) -> int:
-    """How many vectors of columns, which are ``stride`` elements apart, are done side by side. With few rows this pays,
-    as the additions of a single vector wait for each other. But each lane reads a cache line of its own: if all are in
-    one set of the first cache, or in two, more than 16 lines evict each other (32 lines of float32 in one set do on
-    Zen 5; with other dtypes they do not). Numbers of float16 take so long to convert that this does not matter."""
-    if _height(rows, _most_rows_of_block()) > FEW_SUMS:
-        return 1
-    if "+avx512f" in host.current().features:
-        return 1 if source is dtypes.float32 and stride * source.size % WAY_BYTES == 0 else 2
-    crowded = stride * source.size % (WAY_BYTES // 2) == 0
-    return 2 if crowded and source is not dtypes.float16 else 4
-
-
-def blocks_side_by_side(source: Dtype, rows: int, inner: int, stride: int) -> int:
-    """How many blocks of terms of a matrix in the second cache are summed side by side in place of vectors of columns:
-    two, if columns are in one set of the first cache, or in two, so that the lines of more than 16 columns evict each
-    other. Those of another block are in other sets. From further away, they would come later than lines of columns."""
-    wide = "+avx512f" in host.current().features
-    crowded = stride * source.size % (WAY_BYTES // 2) == 0
-    return 2 if wide and crowded and rows <= FEW_SUMS and inner >= 2 * DEPTH else 1
 
 
 def converts_for_strips(sources: Sources, dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> bool:
@@ -235,6 +88,8 @@ def functions(
     }
     if strip.blocks > 1:
         kernels["blocks"] = BlocksKernel(strip, sources.right, result)
+    if strip.staggered:
+        kernels["staggered"] = StaggeredKernel(strip, sources.right, result)
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
     if strip.across:
@@ -296,6 +151,8 @@ class _FewRowsStep(ProductStepWriter):
         self.has_single = _has_single(strip, sources.right)
         self.is_cut = is_cut(strip, sources.right)
         self.together = self._matrices_together()
+        self.joins = strip.across and strip.is_short and not strip.staggered
+        """Whether strips are so narrow that several of a matrix are multiplied in one call."""
 
     def _prepare_conversion(self) -> None:
         """Decide how the left operand is converted. If there are several strips, it is as a whole, for the first one.
@@ -341,6 +198,14 @@ class _FewRowsStep(ProductStepWriter):
         """How far the matrices of a stack with one axis are apart."""
         return self.number(BATCH_AXES + 2 + list(SLOTS).index(operand))
 
+    def _next(self, operand: str) -> str:
+        """How far units that are multiplied in one call are apart in an operand."""
+        if not self.joins:
+            return self._apart(operand)
+        columns = {"a": "0", "b": self.number(B_COLUMN), "c": self.number(C_COLUMN)}[operand]
+        one_strip = self.compare("eq", self.number(STRIPS), 1)
+        return self.either(one_strip, self._apart(operand), self.multiply(columns, self.strip.columns))
+
     def _convert(self, a: str, depth: str, count: str) -> None:
         """Convert ``depth`` terms of all rows of ``count`` left operands."""
         one, rows = self.is_one_row if self.strip.beside else "true", self.number(ROWS)
@@ -357,13 +222,43 @@ class _FewRowsStep(ProductStepWriter):
             self._convert(a, self.number(INNER), "1")
             self.e.store("i64", matrix, self.converted_matrix)
 
+    def _strips_together(self) -> str:
+        """How many strips of a matrix a kernel multiplies in one call: several if columns are short, and no other
+        kernel is attached."""
+        inner = self.number(INNER)
+        conditions = [
+            self.compare("ne", self.number(STRIPS), 1),
+            self.compare("sle", inner, DEPTH),
+            self.compare("eq", self.of_section(attached_calls.CODE), 0),
+            self.compare("eq", self.of_section(attached_calls.SCRATCH), 0),
+        ]
+        most = self.divide(str(STRIPS_ELEMENTS), self.larger(self.multiply(inner, self.strip.columns), 1))
+        return self.either(reduce(self._both, conditions), self.larger(most, 1), 1)
+
     def function(self, name: str, linkage: str) -> str:
-        with self.e.loop("%begin", "%end", self.together) as unit:
-            self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
+        if self.joins:
+            self._joined_units()
+        else:
+            with self.e.loop("%begin", "%end", self.together) as unit:
+                self._unit(unit, self.smaller(self.subtract("%end", unit), self.together))
         return self.e.function(name, STEP, linkage)
 
+    def _joined_units(self) -> None:
+        """Units, of which neighbours are multiplied together if they are matrices of a stack, or whole strips of a
+        matrix."""
+        together, strips = self.larger(self.together, self._strips_together()), self.number(STRIPS)
+        one_strip = self.compare("eq", strips, 1)
+        whole = self.divide(self.number(COLUMNS), self.strip.columns)
+        with self.e.loop("%begin", "%end", together) as unit:
+            count = self.smaller(self.subtract("%end", unit), together)
+            last = self.add(self.parts(unit, strips)[1], count)
+            fits = self.e.assign(f"or i1 {one_strip}, {self.compare('sle', last, whole)}")
+            at_once = self.either(fits, count, 1)
+            with self.e.loop("0", count, at_once) as done:
+                self._unit(self.add(unit, done), at_once)
+
     def _unit(self, unit: str, count: str) -> None:
-        """A unit, or ``count`` of them that are matrices of a stack."""
+        """A unit, or ``count`` of them that are matrices of a stack, or strips of a matrix."""
         e, strip = self.e, self.strip
         strips, inner = self.number(STRIPS), self.number(INNER)
         matrix, number = self.parts(unit, strips)
@@ -382,9 +277,11 @@ class _FewRowsStep(ProductStepWriter):
         one_block = self.compare("sle", self.number(ROWS), strip.rows)
         small = self.compare("sle", self.multiply(self.number(ROWS), inner), 0 if strip.keeps else SMALL_MATRIX)
         at_once = self.either(e.assign(f"or i1 {one_block}, {small}"), count, 1)
-        stack = [at_once, *[self._apart(operand) for operand in SLOTS]]
+        stack = [at_once, *[self._next(operand) for operand in SLOTS]]
         part = _StackPart(matrices["a"], b, c, columns, count, at_once, stack)
         single = "0"
+        if strip.staggered:
+            single = self._add_staggered(part)
         if strip.blocks > 1:
             some = e.assign(f"urem i64 {inner}, {strip.blocks * DEPTH}")
             whole = e.assign(f"icmp eq i64 {columns}, {strip.columns}")
@@ -394,6 +291,22 @@ class _FewRowsStep(ProductStepWriter):
         with e.loop(single, e.assign(f"select i1 {no_terms}, i64 1, i64 {inner}"), DEPTH) as term:
             self._add_terms(part, term, DEPTH, self._multiply)
         self.call_attached((matrix, "0", self.number(ROWS), left, columns), c)
+
+    def _add_staggered(self, part: _StackPart) -> str:
+        """Multiply all whole blocks of terms with the strip, if it is whole and if there are at least two blocks.
+        Returns how many terms these are."""
+        inner = self.number(INNER)
+        fits = self._both(self.compare("eq", part.columns, self.strip.columns), self.compare("sge", inner, 2 * DEPTH))
+        if self.converted:
+            fits = self._both(fits, self.is_whole)
+        terms = self.either(fits, self.subtract(inner, self.e.assign(f"urem i64 {inner}, {DEPTH}")), 0)
+
+        def multiply(pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:
+            self._call("staggered", pointers, counts._replace(terms=terms), stack)
+
+        with self.e.when(fits):
+            self._add_terms(part, "0", DEPTH, multiply)
+        return terms
 
     def _add_terms(self, part: _StackPart, term: str, most: int, multiply: _Multiply) -> None:
         """Multiply at most so many terms, from ``term`` on, for all matrices of a stack."""
@@ -408,7 +321,7 @@ class _FewRowsStep(ProductStepWriter):
         elements = self.elements | {"a": self.element}
         with self.e.loop("0", part.matrices, part.at_once) as other:
             a, b, c = [
-                self.moved(pointer, self.multiply(other, self._apart(name)), element)
+                self.moved(pointer, self.multiply(other, self._next(name)), element)
                 for pointer, (name, element) in zip((a_here, b_here, part.c), elements.items(), strict=True)
             ]
             self._rows((a, b, c), part, numbers, multiply)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 
@@ -14,11 +14,12 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import float16_squares, pairs_of_bfloat16
+from weft.compiler.cpu.few_rows_strip import Strip, adds_halves, has_pairs, is_cut, lacks_masks
 from weft.compiler.cpu.half_squares import HalfSquare
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
 from weft.compiler.cpu.overlapping import Instructions, TurnInstructions, overlapped, run
 from weft.compiler.cpu.product_squares import both, square, terms_of_square
-from weft.compiler.cpu.product_step import Block, below, further, multiply_add, read
+from weft.compiler.cpu.product_step import below, further, multiply_add, read
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
@@ -51,49 +52,10 @@ _KERNEL = (
 _Vectors = dict[tuple[int, int], str]
 
 
-@dataclass(frozen=True)
-class Strip(Block):
-    """A block as wide as the strip of columns that is a unit of work.
-
-    ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
-    are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
-    memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
-    ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
-    summed side by side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
-    kept for the others.
-    """
-
-    across: bool
-    apart: bool
-    beside: bool
-    in_pairs: bool = True
-    far: bool = True
-    blocks: int = 1
-    keeps: bool = False
-
-
 def _shifts_pairs() -> bool:
     """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
     while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
     return "+avx512vbmi2" in host.current().features
-
-
-def lacks_masks(source: Dtype) -> bool:
-    """Whether the processor has no masks for elements of half precision: then it takes long to read part of a
-    vector."""
-    return source in HALVES and "+avx512bw" not in host.current().features
-
-
-def is_cut(strip: Strip, source: Dtype) -> bool:
-    """Whether the kernel of whole strips computes part of one, too, which ends in its last vector: this then overlaps
-    the one before. It must not be the only one, and pairs of vectors are as wide as two."""
-    return strip.vectors > 1 and not has_pairs(strip, source)
-
-
-def has_pairs(strip: Strip, source: Dtype) -> bool:
-    """Whether pairs of neighbouring columns are read and stored together: then bfloat16 becomes float32, and the other
-    way round, in fewer instructions."""
-    return source is dtypes.bfloat16 and not strip.across and not strip.apart
 
 
 class FewRowsKernel:
@@ -252,9 +214,14 @@ class FewRowsKernel:
         pointers = [self._further("%b", self._times(column, "%b_step")) for column in columns]
         rest = e.assign(f"and i64 %inner, {self._terms_of_square() - 1}")
         whole = e.assign(f"sub i64 %inner, {rest}")
+        copies = [self._square() for _ in self.columns] if self.strip.is_short else []
+        with e.when(e.assign(f"icmp ne i64 {rest}, 0")) if copies else nullcontext():
+            # Calls come before the sums, because no vector register keeps its value over one.
+            for vector, copy in enumerate(copies):
+                self._copy_rest(vector, self._begin_of_rest(), copy)
         self._sum_squares(starts, pointers, whole)
         with e.when(e.assign(f"icmp ne i64 {rest}, 0")):
-            self._sum_rest(starts, whole)
+            self._sum_rest(starts, whole, copies)
 
     def _sum_squares(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms, all in whole squares."""
@@ -267,8 +234,8 @@ class FewRowsKernel:
             if self.strip.far:
                 for pointer in pointers:
                     prefetch(e, further(e, "i8", self._further(pointer, term), later))
-            if self.strip.in_pairs and float16_squares.fits(self.L, self.source):
-                self._add_float16(starts, pointers, term)
+            if self._has_float16_squares():
+                self._add_float16(starts, pointers, dict.fromkeys(self.sums_of_row, term))
             else:
                 self._add_squares(starts, pointers, term)
 
@@ -283,31 +250,46 @@ class FewRowsKernel:
                 distance = block * DEPTH + step * self.parts
                 self._add(starts, self.e.assign(f"add i64 {term}, {distance}"), {(block, vector): value.name})
 
-    def _add_float16(self, starts: Sequence[str], pointers: Sequence[str], term: str) -> None:
-        """The same for squares that are converted from memory. As many sums as registers hold get a term before any
-        gets the next one, so that additions do not wait for each other."""
-        at_once = max(1, SUMS_AT_ONCE // self.strip.rows)
-        for first in range(0, self.vectors, at_once):
-            squares = {}
-            for vector in range(first, min(first + at_once, self.vectors)):
-                lines = self._lines(self._of_vector(pointers, vector), term)
-                squares[vector] = float16_squares.write_square(self.L, lines)
-                keep_order(self.e)
+    def _has_float16_squares(self) -> bool:
+        return self.strip.in_pairs and float16_squares.fits(self.L, self.source)
+
+    def _add_float16(
+        self, starts: Sequence[str], pointers: Sequence[str], first_terms: Mapping[tuple[int, int], str]
+    ) -> None:
+        """The same for squares that are converted from memory, which begin at the ``first_terms``. As many sums as
+        registers hold get a term before any gets the next one, so that additions do not wait for each other."""
+        e, at_once = self.e, max(1, SUMS_AT_ONCE // self.strip.rows)
+        places = [
+            (key, e.assign(f"add i64 {term}, {key[0] * DEPTH}") if key[0] else term)
+            for key, term in first_terms.items()
+        ]
+        for first in range(0, len(places), at_once):
+            squares: dict[str, dict[tuple[int, int], str]] = {}
+            for key, term in places[first : first + at_once]:
+                lines = self._lines(self._of_vector(pointers, key[1]), term)
+                squares.setdefault(term, {})[key] = float16_squares.write_square(self.L, lines)
+                keep_order(e)
             for number in range(float16_squares.TERMS):
-                terms = {(0, v): float16_squares.term(self.L, x, number).name for v, x in squares.items()}
-                self._add(starts, self.e.assign(f"add i64 {term}, {number}"), terms)
-                if len(squares) > 1:
-                    keep_order(self.e)
+                for term, here in squares.items():
+                    right = {key: float16_squares.term(self.L, x, number).name for key, x in here.items()}
+                    self._add(starts, e.assign(f"add i64 {term}, {number}"), right)
+                if len(places[first : first + at_once]) > 1:
+                    keep_order(e)
 
     def _takes_turns(self) -> bool:
         """Whether squares of elements that are in a cache are read, transposed and added half a square at a time, while
         neighbouring halves are in other stages of this."""
         by_element = self.source is self.strip.dtype or (self.source in HALVES and self.strip.in_pairs)
+        if self.strip.is_short:
+            return by_element and adds_halves(self.strip.dtype, self.source)
         return by_element and not self.strip.far and self.strip.vector_bytes == LONG_VECTOR
 
     def _sum_in_turns(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms in turns, two squares of each vector of columns at a time, or one at the edge."""
         e, terms = self.e, self._terms_of_square()
+        if self.strip.is_short:
+            self._sum_by_halves(starts, pointers, count)
+            return
         if self.edge:
             with e.loop("0", count, terms) as term:
                 self._add_in_turns(starts, pointers, term, 1)
@@ -330,6 +312,28 @@ class FewRowsKernel:
         turns = [self._turn(here, vectors[vector], first, (block, vector)) for first, (block, vector) in numbers]
         for instructions in overlapped(turns):
             run(instructions)
+            keep_order(self.e)
+
+    def _sum_by_halves(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
+        """Add ``count`` terms half a square at a time: short registers hold no more than that and the sums."""
+        with self.e.loop("0", count, self._terms_of_square()) as term:
+            self._add_halves(starts, pointers, dict.fromkeys(self.sums_of_row, term))
+
+    def _add_halves(self, starts: Sequence[str], pointers: Sequence[str], terms: Mapping[tuple[int, int], str]) -> None:
+        """Add both halves of a square for each sum, which begins at one of ``terms``."""
+        rows, lines = {}, {}
+        for sums, term in terms.items():
+            if term not in rows:
+                index = self._index_of(term)
+                rows[term] = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
+            lines[sums] = self._lines(self._of_vector(pointers, sums[1]), term)
+        for first in (0, self._terms_of_square() // 2):
+            for sums, term in terms.items():
+                turn = self._turn(rows[term], lines[sums], first, sums)
+                run([*turn.reading, *turn.transposing, *turn.adding])
+                if self.strip.rows > 1:
+                    keep_order(self.e)
+            # Terms of a single row are read once for all vectors.
             keep_order(self.e)
 
     def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> TurnInstructions:
@@ -380,7 +384,7 @@ class FewRowsKernel:
         """Addresses of the columns at ``pointers`` from a term on. If columns are evenly apart, most of these are the
         address of another column and a multiple of the distance between columns, which instructions add themselves;
         LLVM would compute them all."""
-        if self.edge or self.strip.far:
+        if self.edge or (self.strip.far and not self._takes_turns()):
             return [self._further(pointer, term) for pointer in pointers]
         near = [opaque(self.e, self._further(pointer, term)) for pointer in pointers[::ADDRESSED_TOGETHER]]
         apart = [self._times(number * self.parts, "%b_step") for number in range(ADDRESSED_TOGETHER)]
@@ -393,24 +397,37 @@ class FewRowsKernel:
     def _read_square(self, lines: Sequence[str], term: str, mask: str | None) -> list[Value]:
         return square(self.L, self.source, self.strip.dtype, lines, term, mask, self.strip.in_pairs)
 
-    def _sum_rest(self, starts: Sequence[str], whole: str) -> None:
-        """Add the terms after the last whole square, from a copy of a square that ends with the last term."""
+    def _square(self) -> str:
+        """Memory for a square."""
+        return self.e.slot(f"[{self._terms_of_square() // self.parts} x {self.type}]")
+
+    def _begin_of_rest(self) -> str:
+        """The first term of a square that ends with the last term."""
+        least = self.e.assign(f"sub i64 %inner, {self._terms_of_square()}")
+        return self.e.call("llvm.smax.i64", "i64", [("i64", least), ("i64", "0")])
+
+    def _sum_rest(self, starts: Sequence[str], whole: str, copies: Sequence[str]) -> None:
+        """Add the terms after the last whole square. If there are no ``copies`` of them yet, they are copied here."""
         e, parts = self.e, self.parts
-        copy = e.slot(f"[{self._terms_of_square() // parts} x {self.type}]")
-        least = e.assign(f"sub i64 %inner, {self._terms_of_square()}")
-        begin = e.call("llvm.smax.i64", "i64", [("i64", least), ("i64", "0")])
+        copy, begin = "" if copies else self._square(), self._begin_of_rest()
         origin, first, end = [e.assign(f"udiv i64 {number}, {parts}") for number in (begin, whole, "%inner")]
-        for vector, column in enumerate(self.columns):
-            last = str(self.strip.lanes - parts)
-            if self.edge and vector == self.vectors - 1:
-                last = e.assign(f"sub i64 %columns, {int(column) + parts}")
-            there = self._further("%b", self._times(column, "%b_step"))
-            counts = f"i64 %b_step, i64 {last}, i64 {begin}, i64 %inner"
-            e.emit(f"call void @read_rest(ptr {there}, {counts}, ptr {copy})")
+        for vector in range(self.vectors):
+            if copies:
+                copy = copies[vector]
+            else:
+                self._copy_rest(vector, begin, copy)
             with e.loop(first, end) as number:
                 index = e.assign(f"sub i64 {number}, {origin}")
                 name = e.load(self.type, e.assign(f"getelementptr {self.type}, ptr {copy}, i64 {index}"))
                 self._add(starts, self._times(parts, number), {(0, vector): name})
+
+    def _copy_rest(self, vector: int, begin: str, copy: str) -> None:
+        """Copy the terms from ``begin`` on of a vector of columns."""
+        column, last = self.columns[vector], str(self.strip.lanes - self.parts)
+        if self.edge and vector == self.vectors - 1:
+            last = self.e.assign(f"sub i64 %columns, {int(column) + self.parts}")
+        there = self._further("%b", self._times(column, "%b_step"))
+        self.e.emit(f"call void @read_rest(ptr {there}, i64 %b_step, i64 {last}, i64 {begin}, i64 %inner, ptr {copy})")
 
     def read_rest(self) -> str:
         """The function that transposes the terms from ``%begin`` on of a vector of columns, of which ``%last`` is the
@@ -479,29 +496,3 @@ class FewRowsKernel:
         first = self.L.splat(Value(scalar, self.columns[vector], dtypes.int64))
         step = self.L.splat(Value(scalar, "%c_column", dtypes.int64))
         return Location(start, ((first + Value(self.L, f"<{numbers}>", dtypes.int64)) * step).name, True)
-
-
-class BlocksKernel(FewRowsKernel):
-    """Multiplies whole blocks of terms with a strip that is a vector, all at the same time: the additions of one block
-    do not wait for those of another."""
-
-    def __init__(self, strip: Strip, source: Dtype, result: Dtype) -> None:
-        super().__init__(strip, source, 1, False, result, strip.blocks)
-
-    def _sum_across(self, starts: Sequence[str]) -> None:
-        pointers = [self._further("%b", self._times(column, "%b_step")) for column in range(self.strip.lanes)]
-        self._sum_squares(starts, pointers, str(DEPTH))
-
-    def _store(self) -> None:
-        e, L, dtype = self.e, self.L, self.strip.dtype
-        for row in range(self.strip.rows):
-            with e.when(e.assign(f"icmp slt i64 {row}, %rows")):
-                start = further(e, MEMORY_TYPES[self.result], "%c", self._times(row, "%c_row"))
-                location, total = self._location(start, 0), self.sums[row, 0, 0]
-                with e.when("%again"):
-                    before = load(L, dtype, location, None) + Value(L, e.load(self.type, total), dtype)
-                    e.store(self.type, before.name, total)
-                value = Value(L, e.load(self.type, total), dtype)
-                for block in range(1, self.strip.blocks):
-                    value = value + Value(L, e.load(self.type, self.sums[row, block, 0]), dtype)
-                store(L, value, dtype, location, None)

@@ -12,6 +12,7 @@ from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu import (
     few_complex_rows,
     few_rows,
+    few_rows_strip,
     product_amx,
     product_axes,
     product_complex,
@@ -128,7 +129,7 @@ def _parts_of(call: RoutineCall, product: Product) -> int:
         return 1
     if product_pairs.takes(product.dtype, product.sources, product.extents) or _is_of_lines(product):
         return 1
-    if min(product.extents[:2]) <= few_rows.MOST_ROWS:
+    if min(product.extents[:2]) <= few_rows_strip.MOST_ROWS:
         parts = parts if shares_terms(product) else 1
     elif product.axes is None and (of_stack(product) is not None or of_few(product) is not None):
         return 1
@@ -138,7 +139,7 @@ def _parts_of(call: RoutineCall, product: Product) -> int:
 def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> int:
     if dtype not in (dtypes.float32, dtypes.float64):
         return 1
-    if min(extents[:2]) <= few_rows.MOST_ROWS:
+    if min(extents[:2]) <= few_rows_strip.MOST_ROWS:
         return product_parts.count_of_few_rows(extents, matrices, thread_count())
     block = tiles.filled(tiles.block_of(dtype), extents[1], tiles.FEW_VECTORS)
     return product_parts.count_of(block, extents, matrices, thread_count(), tiles.PACKED)
@@ -309,7 +310,7 @@ def _of_complex(product: Product) -> Tiled | None:
         address, numbers, (_, wide) = _of_few_complex_rows(product.transposed(), of_column=True)
         return address, numbers, (wide // 2, 1)
     cached = product.extents[2] * columns * product.dtype.size <= CACHED
-    few = few_rows.MOST_ROWS_ACROSS if product.strides[3] != 1 and cached else few_rows.MOST_ROWS
+    few = few_rows_strip.MOST_ROWS_ACROSS if product.strides[3] != 1 and cached else few_rows_strip.MOST_ROWS
     tiled = _of_few_complex_rows(product) if rows <= min(few, columns) else _blocks_of(*_of_parts(product))
     if tiled is None:
         return None
@@ -328,9 +329,9 @@ def _of_parts(product: Product) -> tuple[Product, list[int]]:
 def _of_few_complex_rows(product: Product, of_column: bool = False) -> Tiled:
     """A product of few rows of complex numbers; or, transposed, of a matrix with a column."""
     real, strides = _of_parts(product)
-    rows, columns, _ = real.extents
-    side_by_side = few_rows.vectors_side_by_side(product.dtype, rows, strides[3])
-    strip = few_rows.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
+    rows, columns, inner = real.extents
+    side_by_side = few_rows_strip.vectors_side_by_side(product.dtype, product.dtype, rows, inner, strides[3])
+    strip = few_rows_strip.strip_of(real.dtype, rows, columns, strides[3] != 1, False, strides[1] == 1, side_by_side)
     numbers = few_rows.step_numbers(real.places, real.extents, [*strides, columns, 1], strip, real.batch)
     return partial(few_complex_rows.address, strip, of_column), numbers, (rows, strip.columns)
 

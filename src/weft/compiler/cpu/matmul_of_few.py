@@ -7,10 +7,10 @@ from functools import partial
 from sys import maxsize
 
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import few_rows, product_pairs, rows_at_once
+from weft.compiler.cpu import few_rows, few_rows_strip, product_pairs, rows_at_once
 from weft.compiler.cpu.attached import Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
-from weft.compiler.cpu.few_rows_kernel import Strip, has_pairs
+from weft.compiler.cpu.few_rows_strip import Strip, has_pairs
 from weft.compiler.cpu.pairs_of_bfloat16 import MOST_LANES
 from weft.compiler.cpu.product_tiles import SMALLEST_SHARE
 from weft.compiler.open_numbers import as_a_whole
@@ -55,13 +55,14 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         return None
     in_strips = _is_cached(product) and _adds_up_in_registers(strip, rows, sources.right)
     if in_strips and not (strip.across or strip.keeps) and strip.columns < columns:
-        strip = few_rows.divided(strip, sources.right, columns, _busy_with_matrix(product))
+        strip = few_rows_strip.divided(strip, sources.right, columns, _busy_with_matrix(product))
     if strip.across or strip.columns >= columns or in_strips:
         strides, behind = stored(product, transposed, strip.columns)
         numbers = few_rows.step_numbers(places, product.extents, strides, strip, batch, behind)
         return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
     at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
     width = rows_at_once.width_of(at_once.widest, columns, product.matrices, _busy(product))
+    at_once = rows_at_once.of_strips(at_once, width, columns, sources.right)
     strides, behind = stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
@@ -109,9 +110,9 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     """The strip for a product of few rows; None if there are too many rows."""
     dtype, sources, _, (rows, columns, inner) = product[:4]
     across, apart = product.strides[3] != 1, transposed and rows > 1
-    most = few_rows.MOST_ROWS_ACROSS if across and (_is_cached(product) or apart) else few_rows.MOST_ROWS
-    if not across and not transposed and rows * columns * inner <= few_rows.LITTLE_WORK:
-        most = few_rows.MOST_ROWS_OF_LITTLE
+    most = few_rows_strip.MOST_ROWS_ACROSS if across and (_is_cached(product) or apart) else few_rows_strip.MOST_ROWS
+    if not across and not transposed and rows * columns * inner <= few_rows_strip.LITTLE_WORK:
+        most = few_rows_strip.MOST_ROWS_OF_LITTLE
     in_pairs = product_pairs.takes(dtype, sources, product.extents) and not apart
     if in_pairs:
         most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
@@ -122,23 +123,25 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     # the terms of a row.
     converted = sources.left is not dtype
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
-    side_by_side = few_rows.vectors_side_by_side(sources.right, rows, product.strides[3])
+    side_by_side = few_rows_strip.vectors_side_by_side(dtype, sources.right, rows, inner, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
     far, threads = product.matrices * inner * columns * sources.right.size > _IN_CACHES, _busy_with_matrix(product)
-    strip = few_rows.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far, threads)
+    strip = few_rows_strip.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far, threads)
     if not few and not _fills_strips(product, strip):
         return None
     if has_pairs(strip, sources.right) and not strip.keeps:
-        return few_rows.of_pairs(strip, columns)
+        return few_rows_strip.of_pairs(strip, columns)
+    if across and strip.vectors > 1 and few_rows_strip.staggers(dtype, sources.right, rows, inner, product.strides[3]):
+        return replace(strip, staggered=True)
     if not across or not _is_cached(product):
         return strip
-    blocks = few_rows.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
+    blocks = few_rows_strip.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
     return replace(strip, vectors=1, blocks=blocks) if blocks > 1 else strip
 
 
 def _may_keep(product: Product) -> bool:
     """Whether columns of a matrix in a cache may be converted for some rows, and kept for more of them."""
-    halves = product.sources.right in HALVES and product.extents[0] <= few_rows.MOST_ROWS_OF_HALVES
+    halves = product.sources.right in HALVES and product.extents[0] <= few_rows_strip.MOST_ROWS_OF_HALVES
     return halves and not product.whole and _is_cached(product)
 
 

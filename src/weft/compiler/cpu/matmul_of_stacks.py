@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import converted_stacks, few_rows, product_pairs, tiny_rows, tiny_stacks
+from weft.compiler.cpu import converted_stacks, few_rows, few_rows_strip, product_pairs, tiny_rows, tiny_stacks
 from weft.compiler.cpu.described_product import Product, Tiled
 from weft.compiler.cpu.matmul_of_few import stored, strip_of
 from weft.compiler.cpu.product_step import Sources
@@ -112,7 +112,7 @@ def _is_turned(product: Product) -> bool:
     (rows, columns, _), turned = product.extents, product.transposed()
     if rows <= columns or not _is_transposed_first(product, False):
         return rows > columns
-    return turned.strides[3] == 1 and columns <= few_rows.MOST_ROWS_ACROSS
+    return turned.strides[3] == 1 and columns <= few_rows_strip.MOST_ROWS_ACROSS
 
 
 def _is_transposed_first(product: Product, turned: bool) -> bool:
@@ -122,7 +122,7 @@ def _is_transposed_first(product: Product, turned: bool) -> bool:
     if product.strides[3] == 1 or min(columns, inner) < converted_stacks.LANES_OF_SQUARE:
         return False
     strip = strip_of(product, turned)
-    return strip is None or rows > strip.rows or inner % few_rows.terms_of(strip, product.sources.right) != 0
+    return strip is None or rows > strip.rows or inner % few_rows_strip.terms_of(strip, product.sources.right) != 0
 
 
 def _may_be_converted(product: Product) -> bool:

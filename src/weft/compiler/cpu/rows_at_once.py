@@ -8,7 +8,7 @@ They are made in the same order as in `product`, so their bits are the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from weft import dtypes
@@ -19,6 +19,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
+from weft.compiler.cpu.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.memory import READ_SOON, prefetch
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -42,11 +43,13 @@ MOST_ROWS = 8
 MOST_ROWS_IN_ALL = 16
 """With more rows, products are not computed in this way."""
 FEWEST_ROWS = 3
-"""With at most this many rows, registers hold the numbers of these rows for 8 terms."""
+"""With at most this many rows, long registers hold the numbers of these rows for 8 terms."""
 SUMS_BYTES = 24 << 10
 """The most bytes that all sums of a strip take."""
 NARROWEST = 32
 """How many columns the narrowest strip has: two cache lines of each row, which processors read together."""
+SHORT_STRIP = 1 << 11
+"""Strips of at most this many bytes end soon after the processor has begun to read ahead."""
 
 # The positions of the step's numbers after those that every product has.
 C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
@@ -55,13 +58,14 @@ C_ROW, C_COLUMN, STRIP, STRIPS, BATCH_AXES = range(13, 18)
 @dataclass(frozen=True)
 class RowsAtOnce:
     """``terms`` rows of the matrix are read side by side, for up to ``rows`` rows of the result. If ``apart``, columns
-    of the result are no neighbours in memory."""
+    of the result are no neighbours in memory. If ``ahead``, the next rows are prefetched."""
 
     dtype: Dtype
     rows: int
     terms: int
     vector_bytes: int
     apart: bool
+    ahead: bool = True
 
     @property
     def lanes(self) -> int:
@@ -75,9 +79,20 @@ class RowsAtOnce:
 
 def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
     """How many rows are read at once on this processor. Rows are divided evenly into as few blocks as possible."""
-    vector_bytes = 64 if "+avx512f" in host.current().features else 32
     height = int(-(-rows // -(-rows // MOST_ROWS)))
-    return RowsAtOnce(dtype, height, 8 if height <= FEWEST_ROWS else 4, vector_bytes, apart)
+    if "+avx512f" in host.current().features:
+        return RowsAtOnce(dtype, height, 8 if height <= FEWEST_ROWS else 4, 64, apart)
+    return RowsAtOnce(dtype, height, 4, 32, apart)
+
+
+def of_strips(at_once: RowsAtOnce, width: int, columns: int, source: Dtype) -> RowsAtOnce:
+    """The same for strips of a ``width``: without prefetches if these are long and a single row is multiplied, or if
+    they are whole rows. With short vectors, processors read these ahead themselves, and prefetches take more time than
+    they save, in a matrix of 16 MB twice as much as the rest."""
+    fast = at_once.vector_bytes == SHORT_VECTOR and (at_once.rows == 1 or columns <= width)
+    if not fast or min(width, columns) * source.size <= SHORT_STRIP:
+        return at_once
+    return replace(at_once, ahead=False, terms=8 if at_once.rows == 1 else at_once.terms)
 
 
 def widest_of(rows: int, dtype: Dtype) -> int:
@@ -154,7 +169,7 @@ def _add_terms(at_once: RowsAtOnce, sources: Sources, terms: int) -> EmittedFunc
 
     def add(start: str, mask: str | None) -> None:
         vectors = [read(code.L, sources.right, line, start, mask, code.dtype) for line in lines]
-        for line in later:
+        for line in later if at_once.ahead else ():
             prefetch(code.e, further(line, start), READ_SOON)
         for row in range(at_once.rows):
             total = code.read_sums(row, start)

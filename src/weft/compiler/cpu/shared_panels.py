@@ -16,7 +16,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.codegen.memory import MEMORY_TYPES
-from weft.compiler.cpu import few_rows, product_pairs
+from weft.compiler.cpu import few_rows_strip, product_pairs
 from weft.compiler.cpu import product_tiles as tiles
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.matmul_of_few import CACHED
@@ -141,11 +141,13 @@ def _saved(call: Node, strides: Shape) -> float:
     across, far = stored
     cached = inner * columns * right.dtype.size <= CACHED
     if across:
-        few = few_rows.MOST_ROWS_ACROSS if cached else few_rows.MOST_ROWS
+        few = few_rows_strip.MOST_ROWS_ACROSS if cached else few_rows_strip.MOST_ROWS
         if rows <= few:
             return TRANSPOSING if rows >= FEWEST_ROWS_ACROSS else 0
         return tiles.PACKING
-    if rows <= few_rows.MOST_ROWS or (right.dtype in HALVES and cached and rows <= few_rows.MOST_ROWS_OF_HALVES):
+    if rows <= few_rows_strip.MOST_ROWS or (
+        right.dtype in HALVES and cached and rows <= few_rows_strip.MOST_ROWS_OF_HALVES
+    ):
         return 0
     block = tiles.block_of(dtype)
     reading = tiles.reading_right(block, right.dtype, (rows, columns, inner), (inner, 1, far, 1))
