@@ -239,6 +239,17 @@ def test_few_rows_have_blocks_of_few_rows() -> None:
     assert product_tiles.filled(wide, 20, 1000) == product_tiles.filled(wide, 1000, 24) == wide
 
 
+def test_terms_in_few_sets_of_caches_are_not_read_in_place() -> None:
+    block, dtype = Block(dtypes.float32, 4, 3, 32), dtypes.float32
+    for columns, reading in [
+        (512, product_tiles.DirectReading.NOWHERE),
+        (500, product_tiles.DirectReading.IN_FEW_ROWS),
+        (20, product_tiles.DirectReading.AS_PANELS),
+    ]:
+        extents, strides = (64, columns, 300), (300, 1, columns, 1)
+        assert product_tiles.reading_right(block, dtype, extents, strides) is reading
+
+
 def test_infinities_stay_in_their_row_and_column() -> None:
     a, b = np.ones((13, 20), np.float32), np.ones((20, 35), np.float32)
     a[12, 3], b[5, 34] = np.inf, np.nan

@@ -67,6 +67,9 @@ OFTEN = 6
 """With this many panels of columns or more, packing a panel of rows is worth it."""
 NEAR = 1 << 20
 """At most this many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
+FEW_SETS = 2 << 10
+"""Terms that are a multiple of so many bytes apart are in few sets of both caches, which do not hold a panel of them
+then: a panel that would be read from the first cache again and again is packed."""
 FEW_ROWS = 256
 """The most rows of such tiles."""
 SELDOM_BLOCKS, SELDOM_BYTES = 8, 4 << 20
@@ -311,5 +314,7 @@ def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], st
         return DirectReading.NOWHERE
     if columns <= strides[2] <= block.columns:
         return DirectReading.AS_PANELS
+    if keeps_columns(block) and strides[2] * source.size % FEW_SETS == 0:
+        return DirectReading.NOWHERE
     most = SELDOM_BYTES if rows <= SELDOM_BLOCKS * block.rows else NEAR
     return DirectReading.IN_FEW_ROWS if inner * columns * source.size <= most else DirectReading.NOWHERE
