@@ -89,7 +89,7 @@ def test_every_bit_is_as_defined(dtype: mx.Dtype) -> None:
 
 @pytest.mark.some_rows(3)
 @pytest.mark.parametrize("dtype", product.DTYPES, ids=str)
-@pytest.mark.parametrize("block", [(8, 3, 64), (6, 4, 64), (4, 3, 32), (4, 2, 16)], ids=str)
+@pytest.mark.parametrize("block", [(8, 3, 64), (6, 4, 64), (4, 3, 32), (6, 2, 32), (4, 2, 16)], ids=str)
 def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype: mx.Dtype) -> None:
     name = "_".join(map(str, ("tested", dtype.name, *block)))
     generate = partial(product.generate, Block(dtype, *block), Sources(dtype, dtype), name)
@@ -233,6 +233,24 @@ def test_terms_that_are_packed_at_once_fit_their_room(extents: tuple[int, int, i
     assert terms % DEPTH == 0
     assert terms == DEPTH or terms * panels * 4 <= product_tiles.TILE_BYTES
     assert (terms > DEPTH) == (rows > 1000 and columns < 100)
+
+
+def test_few_rows_have_blocks_of_few_rows() -> None:
+    """High blocks of short vectors would have many rows that do not exist."""
+    wide, high = Block(dtypes.float32, 4, 3, 32), Block(dtypes.float32, 6, 2, 32)
+    assert product_tiles.filled(wide, 1000, 1000) == product_tiles.filled(wide, 66, 128) == high
+    assert product_tiles.filled(wide, 20, 1000) == product_tiles.filled(wide, 1000, 24) == wide
+
+
+def test_terms_in_few_sets_of_caches_are_not_read_in_place() -> None:
+    block, dtype = Block(dtypes.float32, 4, 3, 32), dtypes.float32
+    for columns, reading in [
+        (512, product_tiles.DirectReading.NOWHERE),
+        (500, product_tiles.DirectReading.IN_FEW_ROWS),
+        (20, product_tiles.DirectReading.AS_PANELS),
+    ]:
+        extents, strides = (64, columns, 300), (300, 1, columns, 1)
+        assert product_tiles.reading_right(block, dtype, extents, strides) is reading
 
 
 def test_infinities_stay_in_their_row_and_column() -> None:

@@ -141,7 +141,7 @@ def _parts_for(dtype: Dtype, extents: tuple[int, int, int], matrices: int) -> in
         return 1
     if min(extents[:2]) <= few_rows_strip.MOST_ROWS:
         return product_parts.count_of_few_rows(extents, matrices, thread_count())
-    block = tiles.filled(tiles.block_of(dtype), extents[1], tiles.FEW_VECTORS)
+    block = tiles.filled(tiles.block_of(dtype), *extents[:2])
     return product_parts.count_of(block, extents, matrices, thread_count(), tiles.PACKED)
 
 
@@ -390,7 +390,9 @@ def _block_of(product: Product) -> Block:
     if product_pairs.takes(dtype, sources, extents):
         return product_pairs.block_of(extents[1])
     block = tiles.block_of(dtype)
-    return block if sources.left.is_complex else tiles.filled(block, extents[1], tiles.FEW_VECTORS)
+    if sources.left.is_complex and block.vector_bytes == 64:
+        return block
+    return tiles.filled(block, *extents[:2])
 
 
 def _blocks_of(product: Product, strides: Sequence[int]) -> Tiled | None:

@@ -27,7 +27,7 @@ def _product_of(call: RoutineCall, whole: bool, in_memory: bool) -> Product:
 
 def _tiled(call: RoutineCall, product: Product) -> Tiled | None:
     rows, columns, _ = product.extents
-    block = product_tiles.filled(product_tiles.block_of(product.dtype), columns, product_tiles.FEW_VECTORS)
+    block = product_tiles.filled(product_tiles.block_of(product.dtype), rows, columns)
     found = tile_of(product, block, product_tiles.PACKED)
     if found is None:
         return None

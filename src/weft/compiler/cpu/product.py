@@ -4,7 +4,7 @@ A unit of work is a tile of the result. Its operands are packed, ``DEPTH`` terms
 which a kernel reads what it needs in order; an operand that already has such an order is read in place. The kernel
 holds a block of the result in registers. (K. Goto and R. van de Geijn, Anatomy of high-performance matrix
 multiplication, 2008.) A panel of the left operand stays in the first cache while those of the right one, which are in
-the second cache, are read.
+the second cache, are read; or, if vectors are short, a panel of the right one while a group of the left one is read.
 
 Every element is the sum, in order, of blocks of ``DEPTH`` terms, and each block is summed in order with fused
 multiply-adds: tiles, blocks of registers and the length of vectors do not change its bits.
@@ -23,7 +23,7 @@ from weft.compiler.cpu import attached, product_complex
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_kernel import WHOLE, all_edges, kernel, kernel_in_panels, kernels
-from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines, panels_at
+from weft.compiler.cpu.product_packing import pack_across, pack_along, pack_lines, pack_turned, panels_at
 from weft.compiler.cpu.product_step import (
     A_INNER,
     A_ROW,
@@ -37,7 +37,14 @@ from weft.compiler.cpu.product_step import (
     ProductStepWriter,
     Sources,
 )
-from weft.compiler.cpu.product_tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, Way, converts_whole_lines
+from weft.compiler.cpu.product_tiles import (
+    GROUP,
+    SCRATCH_BYTES,
+    TILE_BYTES,
+    Way,
+    converts_whole_lines,
+    keeps_columns,
+)
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
@@ -68,8 +75,8 @@ def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
     """The functions that pack operands of the dtypes ``sources``."""
     if sources.left.is_complex:
         return product_complex.packing(block)
-    sides = {block.rows: sources.left, block.columns: sources.right}
-    along = [pack_along(block, source, width) for width, source in sides.items()]
+    beside = pack_turned if keeps_columns(block) else partial(pack_along, width=block.rows)
+    along = [beside(block, sources.left), pack_along(block, sources.right, block.columns)]
     if converts_whole_lines(block, sources):
         along.append(pack_along(block, sources.left, GROUP * block.rows, "convert_lines"))
     return [*along, pack_lines(block, sources.left), pack_across(block, sources.right, block.columns)]
@@ -82,10 +89,14 @@ def step_function(writer: TileWriter, name: str) -> EmittedFunction:
     return writer.e, writer.e.function(name, STEP)
 
 
+ALL = ""
+"""Stands for all panels of rows of a group."""
+
+
 class Side(NamedTuple):
     """An operand of a step: its name, the positions of the numbers for its strides (between elements and between terms)
-    and for the way it is read, how many elements a panel has, where packed panels are, and whether panels that are
-    packed across hold one element in each line: see `each_part`."""
+    and for the way it is read, how many elements a panel has, where packed panels are, and in which ways of packing
+    they hold one element in each line: see `each_part`."""
 
     name: str
     element: int
@@ -93,7 +104,7 @@ class Side(NamedTuple):
     way: int
     width: int
     packed: str
-    in_lines: bool = False
+    in_lines: tuple[Way, ...] = ()
 
 
 class Panels(NamedTuple):
@@ -132,8 +143,9 @@ class UnitOfTiles(NamedTuple):
 class TileWriter(ProductStepWriter):
     """The loops over a unit: tiles, blocks of terms, panels of rows, panels of columns."""
 
-    converts_panels_alone: ClassVar[bool] = True
-    """Whether lines are copied for one panel at a time, which then stays in the first cache until it is used."""
+    copies_lines: ClassVar[bool] = True
+    """Whether lines of the left operand may be copied for one panel at a time, or for a whole group that is multiplied
+    with one panel of columns after the other."""
 
     def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES, in_panels: str = "") -> None:
         """``in_panels`` is the kernel of whole blocks for operands that are both in panels, if there is one."""
@@ -146,10 +158,14 @@ class TileWriter(ProductStepWriter):
         self.converts_lines = converts_whole_lines(block, sources)
         self.size = real.left.size
         self.group = GROUP * block.rows
+        self.columns_first = self.copies_lines and keeps_columns(block)
+        # Where all columns come before the next rows, lines of one panel stay in the first cache until they are used.
+        self.converts_panels_alone = self.copies_lines and not self.columns_first
         packed_a = self.memory_of_panels(DEPTH * self.group * block.dtype.size // block.terms)
         packed_b = self.memory_of_panels(TILE_BYTES)
         self.scratch = self.e.slot(f"[{SCRATCH_BYTES} x i8], align 64")
-        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a, in_lines=True)
+        in_lines = (Way.ACROSS, Way.ALONG) if self.columns_first else (Way.ACROSS,)
+        self.a = Side("a", A_ROW, A_INNER, LEFT_WAY, block.rows, packed_a, in_lines)
         self.b = Side("b", B_COLUMN, B_INNER, RIGHT_WAY, block.columns, packed_b)
 
     def memory_of_panels(self, size: int) -> str:
@@ -219,6 +235,9 @@ class TileWriter(ProductStepWriter):
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
         target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
         counts = part.depth, self.compare("ne", part.first, self.begin)
+        if self.columns_first:
+            self.blocks(panels, right, target, ALL, present, columns, counts)
+            return
         with self.e.loop("0", present, self.block.rows) as row:
             if self.converts_panels_alone:
                 top = self.add(self.add(unit.top, start), row)
@@ -232,13 +251,10 @@ class TileWriter(ProductStepWriter):
             rectangle = "0", first, present, part.first, part.depth
             attached_calls.call(self.e, feeder, rectangle, self.a.packed, self.result_size)
         source = self.first_pointer(operand, self.a, first, part.first)
-        if self.converts_panels_alone:
-            ways = (Way.ALONG, Way.CONVERTED) if self.converts_lines else (Way.ALONG,)
-            for way in ways:
-                with self.e.when(self.compare("eq", self.number(LEFT_WAY), way)):
-                    self.pack(self.a, way, source, self.a.packed, part.depth, present)
-        else:
-            self.pack_if_needed(self.a, source, self.a.packed, part.depth, present)
+        ways = [Way.ALONG] if self.converts_panels_alone else [Way.ALONG, Way.ACROSS]
+        for way in [*ways, Way.CONVERTED] if self.converts_lines else ways:
+            with self.e.when(self.compare("eq", self.number(LEFT_WAY), way)):
+                self.pack(self.a, way, source, self.a.packed, part.depth, present)
         return self.panels(self.a, source, self.a.packed, part.depth)
 
     def lines_of_panel(self, operand: str, first: str, part: Terms, present: str) -> None:
@@ -285,8 +301,9 @@ class TileWriter(ProductStepWriter):
         stride = self.number(side.element if way is Way.ACROSS else side.term)
         arguments = f"ptr {source}, i64 {stride}, ptr {packed}, i64 {depth}, i64 {present}"
         arguments += self.behind(side)
-        in_lines = side.in_lines and way is Way.ACROSS
-        function = "pack_lines" if in_lines else f"pack_{way.name.lower()}_{side.width}"
+        function = f"pack_{way.name.lower()}_{side.width}"
+        if way in side.in_lines:
+            function = "pack_lines" if way is Way.ACROSS else "pack_turned"
         if way is Way.CONVERTED:
             function = "convert_lines"
         self.e.emit(f"call void @{function}({arguments})")
@@ -301,7 +318,10 @@ class TileWriter(ProductStepWriter):
         in_place = self.compare("eq", way, Way.IN_PLACE)
         as_it_is = self.e.assign(f"or i1 {in_place}, {self.compare('eq', way, Way.FED)}")
         room = self.room(depth)
-        lines = self.compare("eq", way, Way.ACROSS) if side.in_lines else "false"
+        across = self.compare("eq", way, Way.ACROSS) if side.in_lines else "false"
+        lines = across
+        if Way.ALONG in side.in_lines:
+            lines = self.e.assign(f"or i1 {across}, {self.compare('eq', way, Way.ALONG)}")
         apart = self.either(lines, 0, room) if self.converts_panels_alone and side.in_lines else room
         found = Panels(
             self.e.assign(f"select i1 {in_place}, ptr {source}, ptr {packed}"),
@@ -315,8 +335,9 @@ class TileWriter(ProductStepWriter):
             beside = self.compare("eq", way, Way.CONVERTED)
             apart, term = self.either(beside, 1, found.apart), self.either(beside, self.group, found.term)
             found = found._replace(apart=apart, term=term)
-        later = self.in_operand(side.name, source, self.multiply(element, side.width))
-        unpacked = self.e.assign(f"or i1 {in_place}, {lines}")
+        beyond = self.group if self.columns_first else side.width
+        later = self.in_operand(side.name, source, self.multiply(element, beyond))
+        unpacked = self.e.assign(f"or i1 {in_place}, {across}")
         size = self.size
         return found._replace(later=later, later_row=self.either(unpacked, self.multiply(element, size), 0))
 
@@ -335,16 +356,29 @@ class TileWriter(ProductStepWriter):
         counts: tuple[str, str],
         kind: str = "",
     ) -> None:
-        """Multiply the panel of rows that begins at ``row`` with all panels of columns, with kernels of a ``kind``."""
+        """Multiply the panel of rows that begins at ``row`` with all panels of columns, with kernels of a ``kind``. If
+        that is ``ALL``, each panel of columns is multiplied with all panels of rows."""
         width, lanes, c_row = self.block.columns, self.block.lanes, self.c_row
-        line = self.in_result(target, self.multiply(row, c_row))
-        present, (depth, again) = self.rest(rows, row, self.block.rows), counts
+        depth, again = counts
 
-        def call(name: str, column: str, wide: str) -> None:
+        def panel(row: str) -> tuple[str, str, str]:
+            return row, self.in_result(target, self.multiply(row, c_row)), self.rest(rows, row, self.block.rows)
+
+        def multiply(panel: tuple[str, str, str], name: str, column: str, wide: str) -> None:
+            row, line, present = panel
             b, c = self.further(right.start, self.multiply(column, right.apart)), self.in_result(line, column)
             operands = f"{self.rows_of(left, row, column)}, ptr {b}, i64 {right.term}"
             result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
             self.e.emit(f"call void @{kind}{name}({operands}, {result})")
+
+        alone = None if row == ALL else panel(row)
+
+        def call(name: str, column: str, wide: str) -> None:
+            if alone is not None:
+                multiply(alone, name, column, wide)
+                return
+            with self.e.loop("0", rows, self.block.rows) as each:
+                multiply(panel(each), name, column, wide)
 
         edge = self.remainder(columns, width)
         whole = self.subtract(columns, edge)

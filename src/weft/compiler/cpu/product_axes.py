@@ -57,7 +57,7 @@ def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
     block = block_of(dtype)
     if block.vector_bytes == 64 and rows <= FEW_ROWS:
         return Block(dtype, FEW_ROWS, 6, 64)
-    return filled(block, columns) if block.vector_bytes == 64 or rows > MANY_ROWS else block
+    return filled(block, rows, columns) if block.vector_bytes == 64 or rows > MANY_ROWS else block
 
 
 @cache
@@ -179,7 +179,7 @@ def _pack_over_axes(block: Block) -> EmittedFunction:
 class TilesOverAxes(TileWriter):
     """The loops over a unit, with tables of distances for axes that go over several axes in memory."""
 
-    converts_panels_alone = False
+    copies_lines = False
 
     def __init__(self, block: Block, batch_axes: int = BATCH_AXES) -> None:
         super().__init__(block, Sources(block.dtype, block.dtype), batch_axes)

@@ -10,6 +10,7 @@ element is a sum of terms ``re(a) * re(b)``, ``-im(a) * im(b)``, the imaginary p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd
 
 from weft import dtypes
@@ -18,15 +19,16 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import transposed
-from weft.compiler.cpu.product_packing import PARAMETERS, pack_lines
+from weft.compiler.cpu.product_packing import PARAMETERS, pack_lines, pack_turned
 from weft.compiler.cpu.product_step import SQUARE, Block, below
+from weft.compiler.cpu.product_tiles import keeps_columns
 
 
 def packing(block: Block) -> list[EmittedFunction]:
     """The functions that pack both operands, for each order in memory. Strides, terms and elements are those of the
     real matrices; strides along parts of numbers are half of those between numbers."""
     return [
-        _pack_left_along(block),
+        _pack_left_turned(block) if keeps_columns(block) else _pack_left_along(block),
         pack_lines(block, dtypes.float32),
         _pack_right_along(block),
         _pack_right_across(block),
@@ -101,6 +103,11 @@ def _pack_left_along(block: Block) -> EmittedFunction:
         numbers = w.read(line, below(w.L, row, "%present"))
         w.write_left(w.as_parts(numbers), w.panel(row), term)
     return w.e, w.e.function(f"pack_along_{block.rows}", PARAMETERS, "internal ")
+
+
+def _pack_left_turned(block: Block) -> EmittedFunction:
+    """Copy such an operand to lines. Its numbers are moved as elements of their size."""
+    return pack_turned(replace(block, dtype=dtypes.float64), dtypes.float64, parts=2)
 
 
 def _pack_right_along(block: Block) -> EmittedFunction:

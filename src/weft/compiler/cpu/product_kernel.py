@@ -13,6 +13,7 @@ from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.product_step import Block, below, multiply_add
+from weft.compiler.cpu.product_tiles import keeps_columns
 from weft.dtypes import Dtype
 
 _LEFT = "ptr %a, i64 %a_row, i64 %a_inner, ptr %later, i64 %later_row"
@@ -170,9 +171,11 @@ class _PanelKernel(Integers):
     def _further(self, pointer: str, distance: str) -> str:
         return self.moved(pointer, distance, self.block.element)
 
-    def _ask_for(self, target: str) -> None:
-        """Prefetch the memory of a row of the result, which is accessed when the sums are ready."""
-        for distance in range(0, self.block.columns * self.result.size, CACHE_LINE):
+    def _ask_for(self, target: str, ends: bool = False) -> None:
+        """Prefetch the memory of a row of the result, which is accessed when the sums are ready. Where rows begin
+        inside of cache lines, vectors are in one line more, in which a row ``ends``."""
+        size = self.block.columns * self.result.size
+        for distance in [*range(0, size, CACHE_LINE), *([size - 1] if ends else [])]:
             prefetch(self.e, self.moved(target, distance), WRITE_SOON)
 
     def _sum(self, targets: Sequence[str]) -> None:
@@ -183,12 +186,13 @@ class _PanelKernel(Integers):
         rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
         line = CACHE_LINE // self.block.dtype.size
         lines = self.divide(self.add("%inner", line - 1), line)
+        ends = keeps_columns(self.block)
         with e.loop(lines, "%rows") as row:
-            self._ask_for(self._target(row))
+            self._ask_for(self._target(row), ends)
         with e.loop("0", "%inner", line) as first:
             row = self.divide(first, line)
             with e.when(self.compare("slt", row, "%rows")):
-                self._ask_for(self._target(row))
+                self._ask_for(self._target(row), ends)
             self._prefetch_left(first)
             self._add_terms(rows, first, self.smaller(self.add(first, line), "%inner"))
 

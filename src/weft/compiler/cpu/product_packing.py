@@ -47,11 +47,14 @@ class _PanelPacking(Integers):
         for start in range(0, count, self.L.width):
             self.write(self.read(source, str(start), None), target, str(start))
 
-    def copy_square(self, lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
+    def square(self, lines: Sequence[str], index: str, mask: str | None) -> list[str]:
+        """A square of elements of ``lines``, transposed."""
         if mask is None and self.dtype is self.block.dtype:
-            vectors = read_square(self.L, self.dtype, [self.source(line, term) for line in lines])
-        else:
-            vectors = transposed(self.L, self.block.dtype, [self.read(line, term, mask).name for line in lines])
+            return read_square(self.L, self.dtype, [self.source(line, index) for line in lines])
+        return transposed(self.L, self.block.dtype, [self.read(line, index, mask).name for line in lines])
+
+    def copy_square(self, lines: Sequence[str], panel: str, term: str, mask: str | None) -> None:
+        vectors = self.square(lines, term, mask)
         target = self.target(panel, self.multiply(term, self.width))
         for step, vector in enumerate(vectors):
             self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
@@ -94,6 +97,32 @@ def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
 
     each_part(w, MEMORY_TYPES[dtype], w.L, copy)
     return w.function("pack_lines")
+
+
+def pack_turned(block: Block, dtype: Dtype, parts: int = 1) -> EmittedFunction:
+    """Copy rows of a left operand in which the rows of a term are neighbours; each becomes a line, as by `pack_lines`.
+    Squares are transposed. Each element of ``dtype`` is ``parts`` terms."""
+    w = _PanelPacking(block, dtype, block.rows)
+    w.L = Lanes(w.e, block.lanes)
+    side = block.lanes
+    distance, terms = [w.divide(count, parts) for count in (w.rounded_up("%inner", SQUARE), "%inner")]
+    last, rest = w.subtract(terms, 1), w.remainder("%present", side)
+    whole, mask = w.subtract("%present", rest), below(w.L, "0", rest)
+
+    def copy(lines: Sequence[str], row: str, term: str, mask: str | None) -> None:
+        for step, vector in enumerate(w.square(lines, row, mask)):
+            line = w.target("%to", w.multiply(w.add(row, step), distance))
+            w.write(Value(w.L, vector, block.dtype), line, term)
+
+    with w.e.loop("0", terms, side) as term:
+        # For a term that does not exist the last one is copied.
+        wanted = [w.smaller(w.add(term, step), last) for step in range(side)]
+        lines = [w.source("%from", w.multiply(one, "%stride")) for one in wanted]
+        with w.e.loop("0", whole, side) as row:
+            copy(lines, row, term, None)
+        with w.e.when(w.compare("ne", rest, 0)):
+            copy(lines, whole, term, mask)
+    return w.function("pack_turned")
 
 
 def each_part(w: Integers, element: str, L: Lanes, copy: Callable[[str, str, str, str | None], None]) -> None:

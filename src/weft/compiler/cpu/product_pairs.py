@@ -262,7 +262,7 @@ def _pairs_of(w: Integers, terms: str) -> str:
 class _TilesOfPairs(TileWriter):
     """The loops over a unit. The kernel is chosen by the exponents of panels."""
 
-    converts_panels_alone = False
+    copies_lines = False
 
     def __init__(self, block: Block, sources: Sources) -> None:
         super().__init__(block, sources, BATCH_AXES)

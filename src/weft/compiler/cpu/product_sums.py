@@ -167,7 +167,7 @@ class _TilesOfSums(TileWriter):
 
     def __init__(self, block: Block, sources: Sources, batch_axes: int) -> None:
         super().__init__(block, sources, batch_axes)
-        self.a = self.a._replace(in_lines=False)  # the kernel reads panels only
+        self.a = self.a._replace(in_lines=())  # the kernel reads panels only
 
     def number(self, position: int | str) -> str:
         if self.entry and position in _OF_PRODUCT:

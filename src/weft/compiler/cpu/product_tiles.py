@@ -67,13 +67,16 @@ OFTEN = 6
 """With this many panels of columns or more, packing a panel of rows is worth it."""
 NEAR = 1 << 20
 """At most this many bytes of the right operand are read in place by tiles of few rows: the second cache holds them."""
+FEW_SETS = 2 << 10
+"""Terms that are a multiple of so many bytes apart are in few sets of both caches, which do not hold a panel of them
+then: a panel that would be read from the first cache again and again is packed."""
 FEW_ROWS = 256
 """The most rows of such tiles."""
 SELDOM_BLOCKS, SELDOM_BYTES = 8, 4 << 20
 """Products of at most so many blocks of rows use the right operand so seldom that packing it takes longer than reading
 it in place, if it has at most so many bytes. From memory, panels are read faster when they are packed."""
-FEW_VECTORS = 16
-"""With more short vectors of columns, a single vector that is left over does not matter."""
+MISSING = 19, 20
+"""Wide blocks of short vectors are used if they have less than this part of the elements that high ones would have."""
 READING_IN_PLACE = 1 / 16
 """The part by which a kernel is slower if it reads the right operand in place."""
 
@@ -98,16 +101,17 @@ def block_of(dtype: Dtype) -> Block:
     return Block(dtype, 8, 3, 64) if "+avx512f" in host.current().features else Block(dtype, 4, 3, 32)
 
 
-def filled(block: Block, columns: int, most: int = maxsize) -> Block:
-    """The block for a product with ``columns`` columns. It differs from ``block`` if that avoids a single vector at the
-    end, which takes longer alone than with others. Short vectors are loaded for fewer multiplications in the other
-    block, so this is for at most ``most`` of them."""
-    vectors = -(-columns // block.lanes)
+def filled(block: Block, rows: int, columns: int) -> Block:
+    """The block for a product with ``rows`` rows and ``columns`` columns. With long vectors it differs from ``block``
+    if that avoids a single vector at the end, which takes longer alone than with others. With short ones it is higher
+    and narrower, unless blocks would then have too many rows or columns that do not exist."""
     if block == Block(block.dtype, 8, 3, 64):
+        vectors = -(-columns // block.lanes)
         return Block(block.dtype, 6, 4, 64) if vectors % 3 == 1 and vectors % 4 != 1 else block
-    if vectors > most:
-        return block
-    return Block(block.dtype, 6, 2, 32) if vectors % 3 and vectors % 2 == 0 else block
+    high = Block(block.dtype, 6, 2, 32)
+    areas = [-(-rows // one.rows) * one.rows * -(-columns // one.columns) * one.columns for one in (block, high)]
+    part, whole = MISSING
+    return block if whole * areas[0] < part * areas[1] else high
 
 
 class DirectReading(IntEnum):
@@ -286,6 +290,13 @@ def ways_of(
     return left, right
 
 
+def keeps_columns(block: Block) -> bool:
+    """Whether the first cache has room for a panel of columns, beside one of rows: it has if vectors are short. Then
+    each panel of columns is multiplied with a group of panels of rows, so it is read from caches further away once for
+    the group."""
+    return block.vector_bytes < 64
+
+
 def converts_whole_lines(block: Block, sources: Sources) -> bool:
     """Whether a left operand may be converted in whole lines of elements that are neighbours."""
     return sources.left is not block.dtype and not sources.left.is_complex and block.terms == 1
@@ -303,5 +314,7 @@ def reading_right(block: Block, source: Dtype, extents: tuple[int, int, int], st
         return DirectReading.NOWHERE
     if columns <= strides[2] <= block.columns:
         return DirectReading.AS_PANELS
+    if keeps_columns(block) and strides[2] * source.size % FEW_SETS == 0:
+        return DirectReading.NOWHERE
     most = SELDOM_BYTES if rows <= SELDOM_BLOCKS * block.rows else NEAR
     return DirectReading.IN_FEW_ROWS if inner * columns * source.size <= most else DirectReading.NOWHERE

@@ -113,7 +113,7 @@ def shares(calls: Sequence[Node], strides: Shape) -> Callable[[Node], Node | Non
 def _block_for(calls: Sequence[Node]) -> Block:
     """The block for products that share panels. Of few rows, many may be missing in the last block."""
     block = tiles.block_of(_sums(calls[0].dtype))
-    filled = tiles.filled(block, calls[0].shape[1], tiles.FEW_VECTORS)
+    filled = tiles.filled(block, *calls[0].shape)
     heights = [sum([-(-call.shape[0] // kind.rows) * kind.rows for call in calls]) for kind in (filled, block)]
     return filled if heights[0] <= heights[1] else block
 
