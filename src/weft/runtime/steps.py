@@ -20,7 +20,6 @@ TRIAL_FIELDS: Fields = {
     "spent": "i64",
     "waited": "i64",
     "with_own": "i64",
-    "won_by_own": "i64",
     "won_by_more": "i64",
     "won_by_fewer": "i64",
     "won_by_half": "i64",

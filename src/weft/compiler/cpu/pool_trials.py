@@ -41,7 +41,7 @@ CONSTANTS = {
     "ALL_BUT_ONE": ROUNDS - 1,
     "MOST_ROUNDS": ROUNDS // 2 + 1,
     "LAST_RUNG": LAST_RUNG,
-    "CANDIDATES": CANDIDATES,
+    "OTHER_CANDIDATES": CANDIDATES - 1,
 }
 
 FUNCTIONS = """
@@ -108,7 +108,10 @@ measured:
   %watches = icmp slt i64 %turn, WATCHED
   br i1 %watches, label %watch, label %try
 watch:
-  call void @add_to(ptr %trial, i64 %spent, i64 %waited)
+  %sp = field trial.spent %trial
+  call void @add_to(ptr %sp, i64 %spent)
+  %wp = field trial.waited %trial
+  call void @add_to(ptr %wp, i64 %waited)
   %watched_all = icmp eq i64 %next, WATCHED
   br i1 %watched_all, label %judge, label %out
 judge:
@@ -125,15 +128,10 @@ out:
   ret void
 }
 
-define internal void @add_to(ptr %trial, i64 %spent, i64 %waited) {
-  %sp = field trial.spent %trial
-  %spent_before = load atomic i64, ptr %sp monotonic, align 8
-  %spent_now = add i64 %spent_before, %spent
-  store atomic i64 %spent_now, ptr %sp monotonic, align 8
-  %wp = field trial.waited %trial
-  %waited_before = load atomic i64, ptr %wp monotonic, align 8
-  %waited_now = add i64 %waited_before, %waited
-  store atomic i64 %waited_now, ptr %wp monotonic, align 8
+define internal void @add_to(ptr %total, i64 %number) {
+  %before = load atomic i64, ptr %total monotonic, align 8
+  %after = add i64 %before, %number
+  store atomic i64 %after, ptr %total monotonic, align 8
   ret void
 }
 
@@ -184,21 +182,25 @@ count:
   %shorter = icmp slt i64 %spent_20, %own_19
   %is_more = icmp eq i64 %candidate, 1
   %won = select i1 %is_more, i1 %no_longer, i1 %shorter
-  %first = field trial.won_by_own %trial
-  %place = getelementptr i64, ptr %first, i64 %candidate
-  %before = load atomic i64, ptr %place monotonic, align 8
+  %count_of_it = call ptr @count_of(ptr %trial, i64 %candidate)
   %one = zext i1 %won to i64
-  %after = add i64 %before, %one
-  store atomic i64 %after, ptr %place monotonic, align 8
+  call void @add_to(ptr %count_of_it, i64 %one)
   br label %out
 out:
   ret void
 }
 
+; Where it is counted in how many rounds a candidate other than the plan's own rung was faster.
+define internal ptr @count_of(ptr %trial, i64 %candidate) {
+  %first = field trial.won_by_more %trial
+  %behind = sub i64 %candidate, 1
+  %place = getelementptr i64, ptr %first, i64 %behind
+  ret ptr %place
+}
+
 ; Whether a candidate was faster in so many rounds.
 define internal i1 @won_in(ptr %trial, i64 %candidate, i64 %rounds) {
-  %first = field trial.won_by_own %trial
-  %place = getelementptr i64, ptr %first, i64 %candidate
+  %place = call ptr @count_of(ptr %trial, i64 %candidate)
   %won = load atomic i64, ptr %place monotonic, align 8
   %enough = icmp sge i64 %won, %rounds
   ret i1 %enough
@@ -231,8 +233,8 @@ define internal void @forget(ptr %trial) {
   store atomic i64 0, ptr %sp monotonic, align 8
   %wp = field trial.waited %trial
   store atomic i64 0, ptr %wp monotonic, align 8
-  %won = field trial.won_by_own %trial
-  store [CANDIDATES x i64] zeroinitializer, ptr %won
+  %won = field trial.won_by_more %trial
+  store [OTHER_CANDIDATES x i64] zeroinitializer, ptr %won
   ret void
 }
 """

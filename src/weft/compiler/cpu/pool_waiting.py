@@ -101,9 +101,7 @@ note:
   %end = call i64 @now(ptr %p)
   %this = sub i64 %end, %since
   %ap = field pool.waited %p
-  %before = load atomic i64, ptr %ap monotonic, align 8
-  %all_waits = add i64 %before, %this
-  store atomic i64 %all_waits, ptr %ap monotonic, align 8
+  call void @add_to(ptr %ap, i64 %this)
   ret void
 }
 

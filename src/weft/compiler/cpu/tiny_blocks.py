@@ -5,24 +5,19 @@ Blocks of rows are multiplied. Operands of half precision are converted before, 
 
 from __future__ import annotations
 
-from itertools import product
-
 from weft import dtypes
-from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.memory import READ_SOON, WRITE_SOON, prefetch
-from weft.compiler.cpu.product_step import multiply_add, read
-from weft.compiler.cpu.tiny_groups import Tiny, vector_bytes
+from weft.compiler.cpu.product_step import read
+from weft.compiler.cpu.tiny_groups import LONG_VECTORS, Tiny, vector_bytes
 from weft.compiler.cpu.tiny_rows import OTHERS, REGISTERS
 from weft.compiler.cpu.tiny_sums import TinySumsWriter
 
 MOST_COLUMNS = 32
 MOST_ELEMENTS = 2048
 """How many elements an operand, or the result, has at most."""
-LONG_VECTORS = 64
-"""The bytes of long vectors."""
 FEW_ROWS, MOST_LEFT = 3, 64
 """If registers hold the sums of so few rows, the left operand has at most the second number of elements."""
 
@@ -111,28 +106,15 @@ class TinyBlocksWriter(TinySumsWriter):
 
     def _multiply(self, first: str, rows: range) -> None:
         """Multiply a block of rows, and store the sums."""
-        e, L, tiny = self.e, self.L, self.tiny
-        dtype, vectors = tiny.dtype, range(self.vectors)
-        type_, element = L.type_of(dtype), MEMORY_TYPES[dtype]
-        a_row, a_inner, _, _ = tiny.strides
-        sums = {key: e.slot(type_) for key in product(rows, vectors)}
-        for slot in sums.values():
-            e.store(type_, L.constant(0, dtype).name, slot)
-        block = self.moved(self.left or self.places["a"], self.multiply(first, a_row), element)
-        with e.loop("0", str(tiny.extents[2])) as term:
+        vectors, are_kept = range(self.vectors), self.converts and len(rows) < self.tiny.extents[0]
+
+        def right(term: str) -> list[Value]:
             self._prefetch_next(first, term, len(rows))
-            if self.converts and len(rows) < tiny.extents[0]:
-                right = [load(L, dtype, self._place(term, vector), None) for vector in vectors]
-            else:
-                right = self._columns(term)
-            start = self.moved(block, self.multiply(term, a_inner), element)
-            for row in rows:
-                left = L.splat(load(Lanes(e, 1), dtype, Location(start, str(row * a_row), False), None))
-                for vector in vectors:
-                    slot = sums[row, vector]
-                    total = Value(L, e.load(type_, slot), dtype)
-                    e.store(type_, multiply_add(L, left, right[vector], total).name, slot)
-        self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtype) for key, slot in sums.items()})
+            if are_kept:
+                return [load(self.L, self.tiny.dtype, self._place(term, vector), None) for vector in vectors]
+            return self._columns(term)
+
+        self.multiply_block(self.left or self.places["a"], first, rows, vectors, right)
 
     def _prefetch_next(self, first: str, term: str, height: int) -> None:
         """Prefetch a part of the matrices after these: all of it, once all terms of all rows are multiplied."""

@@ -19,6 +19,9 @@ FEWEST_VECTORS = 4
 GROUPS = "ptr %a, ptr %b, ptr %c, i64 %count"
 """The parameters of a function that multiplies groups of matrices."""
 
+LONG_VECTORS = 64
+"""The bytes of long vectors."""
+
 
 def vector_bytes() -> int:
     """How long vectors are. Long ones need shuffles of 16 bits."""

@@ -19,7 +19,7 @@ from weft.compiler.cpu import tiny_blocks, tiny_rows, tiny_strips
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
 from weft.compiler.cpu.tiny_elements import TinyElementsWriter
-from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, vector_bytes
+from weft.compiler.cpu.tiny_groups import LONG_VECTORS, GroupWriter, Tiny, vector_bytes
 from weft.compiler.cpu.tiny_pairs import TinyPairsWriter
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
@@ -41,9 +41,9 @@ MOST_READ_APART = {64: 3, 32: 2}
 MOST_STEPS = 128
 """How many terms of vectors of results the code for a group has at most: it takes time to generate."""
 
-LONG_VECTORS, MOST_COLUMNS, MOST_TERMS = 64, 3, 4
-"""From this length of vectors on, the most columns and terms of matrices of float16 that are converted where they are
-shuffled. Both take the same unit of the processor there, which has one for each shorter vector."""
+MOST_COLUMNS, MOST_TERMS = 3, 4
+"""With long vectors, the most columns and terms of matrices of float16 that are converted where they are shuffled. Both
+take the same unit of the processor there, which has one for each shorter vector."""
 
 # The position of the step's number after the places of both operands and the result: for how many matrices after the
 # last one there is memory of operands, which may be read.

@@ -8,16 +8,15 @@ block.
 
 from __future__ import annotations
 
-from itertools import product
 from typing import NamedTuple
 
 from weft import dtypes
-from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu import pairs_of_bfloat16
 from weft.compiler.cpu.product_squares import square, terms_of_square
-from weft.compiler.cpu.product_step import multiply_add, read
+from weft.compiler.cpu.product_step import read
 from weft.compiler.cpu.tiny_groups import Tiny
 from weft.compiler.cpu.tiny_sums import TinySumsWriter
 
@@ -184,24 +183,14 @@ class TinyStripsWriter(TinySumsWriter):
 
     def _multiply(self, first: str, vectors: range, are_kept: bool) -> None:
         """Multiply a block of rows with a strip, and store the sums."""
-        e, L, tiny = self.e, self.L, self.tiny
-        dtype, rows = tiny.dtype, range(self.height)
-        type_, element = L.type_of(dtype), MEMORY_TYPES[dtype]
-        a_row, a_inner, _, _ = tiny.strides
-        sums = {key: e.slot(type_) for key in product(rows, vectors)}
-        for slot in sums.values():
-            e.store(type_, L.constant(0, dtype).name, slot)
-        block = self.moved(self.left or self.places["a"], self.multiply(first, a_row), element)
-        with e.loop("0", str(tiny.extents[2])) as term:
-            right = self._kept(term, len(vectors)) if are_kept else self._columns(term, vectors)
-            if self.keeps and not are_kept:
-                for vector, value in enumerate(right):
-                    store(L, value, dtype, self._place(term, vector, len(vectors)), None)
-            start = self.moved(block, self.multiply(term, a_inner), element)
-            for row in rows:
-                left = L.splat(load(Lanes(e, 1), dtype, Location(start, str(row * a_row), False), None))
-                for vector, value in zip(vectors, right, strict=True):
-                    slot = sums[row, vector]
-                    total = multiply_add(L, left, value, Value(L, e.load(type_, slot), dtype))
-                    e.store(type_, total.name, slot)
-        self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtype) for key, slot in sums.items()}, vectors)
+
+        def right(term: str) -> list[Value]:
+            if are_kept:
+                return self._kept(term, len(vectors))
+            found = self._columns(term, vectors)
+            if self.keeps:
+                for vector, value in enumerate(found):
+                    store(self.L, value, self.tiny.dtype, self._place(term, vector, len(vectors)), None)
+            return found
+
+        self.multiply_block(self.left or self.places["a"], first, range(self.height), vectors, right)

@@ -1,15 +1,16 @@
-"""How sums of rows of small matrices are stored."""
+"""How rows of small matrices are added up in loops, and how sums of rows are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu.product_step import multiply_add
 from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled
 
 
@@ -39,6 +40,29 @@ class TinySumsWriter(GroupWriter):
         if vector < self.paired:
             return vector // 2 * 2 * self.L.width + 2 * place + vector % 2
         return vector * self.L.width + place
+
+    def multiply_block(
+        self, left: str, first: str, rows: range, vectors: range, right: Callable[[str], Sequence[Value]]
+    ) -> None:
+        """Multiply a block of ``rows`` from the row ``first`` on, of an operand at ``left`` that has the dtype of sums,
+        and store the sums of ``vectors``. ``right`` writes how these vectors of a term are read."""
+        e, L, dtype = self.e, self.L, self.tiny.dtype
+        type_, element = L.type_of(dtype), MEMORY_TYPES[dtype]
+        a_row, a_inner, _, _ = self.tiny.strides
+        sums = {key: e.slot(type_) for key in product(rows, vectors)}
+        for slot in sums.values():
+            e.store(type_, L.constant(0, dtype).name, slot)
+        block = self.moved(left, self.multiply(first, a_row), element)
+        with e.loop("0", str(self.tiny.extents[2])) as term:
+            values = right(term)
+            start = self.moved(block, self.multiply(term, a_inner), element)
+            for row in rows:
+                number = L.splat(load(Lanes(e, 1), dtype, Location(start, str(row * a_row), False), None))
+                for vector, value in zip(vectors, values, strict=True):
+                    slot = sums[row, vector]
+                    total = multiply_add(L, number, value, Value(L, e.load(type_, slot), dtype))
+                    e.store(type_, total.name, slot)
+        self.store_sums(rows, {key: Value(L, e.load(type_, slot), dtype) for key, slot in sums.items()}, vectors)
 
     def store_sums(self, parts: range, totals: Mapping[tuple[int, int], Value], vectors: range | None = None) -> None:
         """Store the sums of some parts, by the numbers of part and vector: those of all ``vectors``, or of a strip."""
