@@ -38,7 +38,7 @@ def check_every_way_of_running(program: Program) -> None:
     assert_same_bits(mx.compile(lambda *inputs: program(*inputs))(*program.arrays()), expected)
 
 
-@examples(60)
+@examples(40)
 @given(programs())
 def test_the_same_bits_eager_step_by_step_and_compiled(program: Program) -> None:
     check_every_way_of_running(program)
@@ -57,7 +57,7 @@ def check_close_to_numpy(program: Program) -> None:
         np.testing.assert_allclose(np.array(got), wanted, rtol=1e-4, atol=1e-4)
 
 
-@examples(60)
+@examples(40)
 @given(programs(smooth=True))
 def test_close_to_numpy(program: Program) -> None:
     check_close_to_numpy(program)
@@ -77,7 +77,7 @@ def total(program: Program) -> Callable[..., mx.array]:
     return loss
 
 
-@examples(30)
+@examples(20)
 @given(programs(smooth=True))
 def test_gradients_have_the_same_bits_eager_and_compiled(program: Program) -> None:
     for position, argument in enumerate(program.inputs):
@@ -88,7 +88,7 @@ def test_gradients_have_the_same_bits_eager_and_compiled(program: Program) -> No
         assert_same_bits(mx.compile(mx.grad(mx.compile(total(program)), position))(*program.arrays()), expected)
 
 
-@examples(30)
+@examples(20)
 @given(programs(smooth=True), st.integers(2, 4))
 def test_vmap_equals_a_loop(program: Program, count: int) -> None:
     batches = [mx.stack([x * (1 + 0.1 * k) for k in range(count)]) for x in program.arrays()]
@@ -107,7 +107,7 @@ def set_thread_count() -> Iterator[Callable[[int], Any]]:
     executor.set_thread_count(before)
 
 
-@examples(30)
+@examples(20)
 @given(program=programs(large=True))
 def test_the_same_bits_with_one_thread_and_with_two(program: Program, set_thread_count: Callable[[int], Any]) -> None:
     results = []

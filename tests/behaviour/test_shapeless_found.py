@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -67,7 +68,7 @@ def check(expected: Outcome, compiled: Any, shapes: Sequence[Shape], every_error
     return False
 
 
-@pytest.mark.some_rows(130)
+@pytest.mark.some_rows(90)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_every_shape_is_right_or_refused_for_a_reason(program: Program, cases: Cases) -> None:
     """Traced with some of the shapes, and called with all. Only a run with all shapes shows that a reason is not
@@ -121,13 +122,13 @@ def check_random(program: RandomProgram, function: Callable[..., Any], seed: int
             check(outcome(function, shapes), compiled, shapes, every_error=False)
 
 
-@examples(60)
+@examples(40)
 @given(programs(), st.integers(0, 2**32 - 1))
 def test_random_programs(program: RandomProgram, seed: int) -> None:
     check_random(program, lambda *inputs: program(*inputs), seed)
 
 
-@examples(20)
+@examples(14)
 @given(programs(smooth=True), st.integers(0, 2**32 - 1))
 def test_gradients_of_random_programs(program: RandomProgram, seed: int) -> None:
     gradient = mx.grad(total(program), argnums=list(range(len(program.inputs))))
@@ -262,21 +263,21 @@ def test_a_checkpoint_inside_is_computed_again_in_the_new_shape() -> None:
 
 
 def test_extents_of_extents() -> None:
-    def smoothed(x: mx.array) -> mx.array:
+    def smoothed(library: Any, x: Any) -> Any:
         for _ in range(60):
-            x = mx.pad(x[1:] + x[:-1], ((0, 1),)) * 0.5
+            x = library.pad(x[1:] + x[:-1], ((0, 1),)) * 0.5
         return x
 
-    def grown(x: mx.array) -> mx.array:
+    def grown(library: Any, x: Any) -> Any:
         for _ in range(1100):
-            x = mx.concatenate([x, x[:1]])
+            x = library.concatenate([x, x[:1]])
         return x
 
-    for function in (smoothed, grown):
-        compiled = mx.compile(function, shapeless=True)
-        for extent in (3, 9, 1):
-            x = mx.array(np.arange(extent), mx.float32)
-            assert_same_bits(compiled(x), function(x))
+    for function, extents in ((smoothed, (3, 9, 1)), (grown, (3, 9))):
+        compiled = mx.compile(partial(function, mx), shapeless=True)
+        for extent in extents:
+            x = np.arange(extent, dtype=np.float32)
+            np.testing.assert_array_equal(compiled(mx.array(x)), function(np, x), strict=True)
 
 
 class Network(nn.Module):

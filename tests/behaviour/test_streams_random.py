@@ -135,7 +135,7 @@ def check_actions(statements: Sequence[Statement], size: int) -> None:
     assert_same_bits(lazy, expected)
 
 
-@examples(12)
+@examples(8)
 @given(programs(), SIZES)
 def test_the_same_bits_as_on_one_stream(statements: Sequence[Statement], size: int) -> None:
     check_actions(statements, size)
@@ -152,7 +152,7 @@ def loss(run: Callable[..., list[mx.array]], statements: Sequence[Statement]) ->
     return lambda x, y: mx.tanh(run(statements, x, y)[-1]).sum()
 
 
-@examples(8)
+@examples(5)
 @given(programs())
 def test_transformed_and_compiled(statements: Sequence[Statement]) -> None:
     x, y = inputs(4)
@@ -174,7 +174,7 @@ def test_transformed_and_compiled(statements: Sequence[Statement]) -> None:
         assert_same_bits(transform(mx.compile(loss(computed, statements)))(batch, y), expected)
 
 
-@examples(5)
+@examples(4)
 @given(st.lists(programs(), min_size=2, max_size=4), SIZES)
 def test_several_threads_on_the_same_streams(several: Sequence[Sequence[Statement]], size: int) -> None:
     values = inputs(size)

@@ -58,7 +58,7 @@ def test_sums_are_rounded_once_where_they_are_stored(dtype: mx.Dtype, cases: Cas
     extreme = [0.0, -0.0, 1e-8, 6e-8, 6e4, float("inf"), float("nan"), 1.0] if dtype is mx.float16 else []
     extreme = extreme or [0.0, -0.0, 1e-39, 1e-30, 3e38, float("inf"), float("nan"), 1.0]
     ways = list(product(ROUNDED, [(False, False), (True, False), (False, True)], [False, True]))
-    for (rows, inner, columns), turned, has_extremes in cases.some(8, ways):
+    for (rows, inner, columns), turned, has_extremes in cases.some(5, ways):
         operands = []
         for shape, is_turned in zip([(rows, inner), (inner, columns)], turned, strict=True):
             x = numbers(3, *(shape[::-1] if is_turned else shape), dtype=dtype)
@@ -104,7 +104,7 @@ def test_few_rows_or_columns_that_are_neighbours_in_each_term(dtype: mx.Dtype, c
     """They are converted as they lie. Stacks are one matrix, several at once, and with gaps between matrices; sums have
     one block of terms or several."""
     ways = list(product([2, 3, 5, 8, 9, 16, 31], [5, 40, 256, 257, 600], [1, 3, 50], [1, 2], [False, True]))
-    for few, inner, matrices, step, as_rows in cases.some(12, ways):
+    for few, inner, matrices, step, as_rows in cases.some(8, ways):
         x, w = [numbers(matrices * step, inner, extent, dtype=dtype)[::step] for extent in (few, 37)]
         a, b = (mx.swapaxes(x, 1, 2), w) if as_rows else (mx.swapaxes(w, 1, 2), x)
         wide = [y.astype(mx.float32) for y in (mx.contiguous(a), b)]
@@ -118,7 +118,7 @@ def test_columns_that_are_converted_for_several_blocks_of_rows(dtype: mx.Dtype, 
     """Columns fill strips, or a vector is left over or cut; the left operand is stored by rows or by columns."""
     extents = list(product([9, 17, 33, 64, 101, 128], [1, 40, 256, 257, 700], [8, 16, 33, 64, 80, 100, 120, 300]))
     in_parts = (64, 700, 64), 3, False  # with two threads: the last part has fewer terms
-    chosen = [in_parts, *cases.some(20, list(product(extents, [1, 3], [False, True])))]
+    chosen = [in_parts, *cases.some(10, list(product(extents, [1, 3], [False, True])))]
     for (rows, inner, columns), matrices, turned in chosen:
         a, b = numbers(matrices, rows, inner, dtype=dtype), numbers(matrices, inner, columns, dtype=dtype)
         if turned:
@@ -136,7 +136,7 @@ def test_pairs_of_columns(cases: Cases) -> None:
     """Few rows times a matrix of bfloat16, whose columns are read and stored in pairs, apart from a last vector."""
     extreme = mx.array([math.inf, -math.inf, math.nan, 1e-40, -1e-39, 3e38, -3e38, 0.0])
     ways = list(product([1, 3, 4, 8, 12, 30], [1, 8, 250, 257, 600], [16, 32, 48, 64, 65, 96, 100, 200], [1, 5]))
-    for rows, inner, columns, matrices in cases.some(30, ways):
+    for rows, inner, columns, matrices in cases.some(15, ways):
         a, b = numbers(matrices, rows, inner, dtype=mx.bfloat16), numbers(matrices, inner, columns, dtype=mx.bfloat16)
         unusual = extreme[(1000 * mx.abs(b)).astype(mx.int32) % 8].astype(mx.bfloat16)
         for y in (b, mx.where(mx.abs(b) > 2.5, unusual, b)):
@@ -156,7 +156,7 @@ def test_few_rows_and_columns_whose_terms_are_neighbours(cases: Cases) -> None:
     terms = [20, 31, 32, 64, 97, 256, 360, 600, 512, 1040]
     ways = list(product(HALVES, [1, 2, 4, 8], terms, [6, 8, 16, 32, 33, 70], [1, 2]))
     apart = [(mx.float16, 2, 1024, 8, 1), (mx.float16, 2, 2048, 70, 1), (mx.bfloat16, 3, 2048, 33, 1)]
-    for dtype, rows, inner, columns, step in [*apart, *cases.some(20, ways)]:
+    for dtype, rows, inner, columns, step in [*apart, *cases.some(10, ways)]:
         a, w = numbers(rows, inner, dtype=dtype), numbers(columns, inner * step, dtype=dtype)[:, :inner]
         wide = [x.astype(mx.float32) for x in (a, mx.contiguous(w.T))]
         mx.eval(wide)

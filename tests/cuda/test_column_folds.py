@@ -32,8 +32,12 @@ def of_softmax(x: mx.array) -> list[mx.array]:
     return [y, mx.sum(x * y, axis=0), mx.max(x, axis=0)]
 
 
-def gradients_of_norm(x: mx.array) -> list[mx.array]:
+def gradients_of_layer_norm(x: mx.array) -> list[mx.array]:
     return mx.vjp(lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), [x, x[0], x[1]], [mx.sin(x)])[1]
+
+
+def gradients_of_rms_norm(x: mx.array) -> list[mx.array]:
+    return mx.vjp(lambda x, w: mx.fast.rms_norm(x, w, 1e-5), [x, x[0]], [x + 1])[1]
 
 
 def bits_of(function: Callable[[mx.array], list[mx.array]], x: mx.array) -> list[bytes]:
@@ -52,7 +56,13 @@ def is_joined(function: Callable[[mx.array], list[mx.array]], x: mx.array) -> bo
     return bool(planner_of(program.entries, outputs, ENGINE.target).joined)
 
 
-@pytest.mark.parametrize("function", [pytest.param(of_softmax, marks=pytest.mark.slow), gradients_of_norm])
+@pytest.mark.parametrize(
+    "function",
+    [
+        gradients_of_rms_norm,
+        *[pytest.param(one, marks=pytest.mark.slow) for one in (of_softmax, gradients_of_layer_norm)],
+    ],
+)
 def test_columns_are_folded_where_rows_are_done(
     function: Callable[[mx.array], list[mx.array]], rng: np.random.Generator
 ) -> None:

@@ -247,7 +247,7 @@ LONGEST_EVEN = (1, 32768)
 """A shape of which each thread joins several totals of chunks, whose number is known."""
 
 
-@pytest.mark.some_rows(12)
+@pytest.mark.some_rows(8)
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
