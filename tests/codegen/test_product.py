@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from functools import partial
 from itertools import product as combinations
 
@@ -129,17 +130,22 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
 )
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, blocks of rows of which the last is smaller, and
-    blocks of terms that are summed side by side, or staggered; with a matrix in a cache, and further away."""
+    blocks of terms that are summed side by side, or staggered; with a matrix in a cache, and further away; with rows
+    that are copied first."""
     rng = np.random.default_rng(3)
     kinds = [(1, 2, 1, True), (3, 1, 1, True), (1, 4, 1, True), (2, 1, 2, True)]
     near = [(1, 2, 1, False), (3, 1, 1, False), (1, 1, 2, False)]
     staggered = [(1, 2, 1, True, True), (3, 2, 1, True, True)] if vector_bytes == SHORT_VECTOR else []
     every = [*[(*kind, False) for kind in (*kinds, *near)], *staggered]
-    for (height, vectors, blocks, far, staggers), right, apart in combinations(every, [False, True], [False, True]):
+    all_kinds = combinations(every, [False, True], [False, True], [False, True])
+    for (height, vectors, blocks, far, staggers), right, apart, copies in all_kinds:
         left = right != apart
         if not right and (blocks > 1 or not far or staggers):
             continue
-        strip = Strip(dtype, height, vectors, vector_bytes, right, apart, not left, True, far, blocks, False, staggers)
+        if copies and (left or blocks > 1 or not right or vector_bytes != SHORT_VECTOR):
+            continue
+        whole_strip = Strip(dtype, height, vectors, vector_bytes, right, apart, not left, True, far, blocks)
+        strip = replace(whole_strip, staggered=staggers, copies=copies)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         generate = partial(few_rows.generate, strip, Sources(dtype, dtype), name)
         address = loading.load(name, generate, (name,), lasting=False)[name]
@@ -349,6 +355,15 @@ def test_a_transposed_product_is_made_as_it_is_wanted() -> None:
     assert "(3, 20, 40)" in str(plan)
     assert "(3, 40, 20)" not in str(plan).replace("extents (3, 40, 20)", "")
     np.testing.assert_array_equal(np.array(alone(x, y)), np.array(both(x, y)[0]))
+
+
+@pytest.mark.parametrize("shape", [(2, 1024, 70), (8, 2048, 65), (1, 64, 2000), (3, 200, 700)], ids=str)
+def test_columns_that_fill_few_sets_of_a_cache_or_end_soon(shape: tuple[int, int, int]) -> None:
+    rows, inner, columns = shape
+    rng = np.random.default_rng(8)
+    x, y = (rng.normal(size=extents).astype(np.float32) for extents in ((rows, inner), (columns, inner)))
+    across, along = mx.array(x) @ mx.array(y).T, mx.array(x) @ mx.array(np.ascontiguousarray(y.T))
+    np.testing.assert_array_equal(np.array(across), np.array(along))
 
 
 @pytest.mark.parametrize("columns", [1, 15, 16, 17, 31, 32, 33, 48, 49])

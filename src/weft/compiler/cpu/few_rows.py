@@ -15,7 +15,16 @@ from weft.compiler.cpu import attached
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
 from weft.compiler.cpu.few_rows_blocks import BlocksKernel, StaggeredKernel
 from weft.compiler.cpu.few_rows_kernel import FewRowsKernel
-from weft.compiler.cpu.few_rows_strip import MOST_ROWS_OF_HALVES, MOST_ROWS_OF_LITTLE, Strip, is_cut, lacks_masks
+from weft.compiler.cpu.few_rows_strip import (
+    CONVERTED,
+    MOST_ROWS_OF_HALVES,
+    MOST_ROWS_OF_LITTLE,
+    WAY_BYTES,
+    Strip,
+    is_cut,
+    lacks_masks,
+)
+from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.product_packing import convert_rows
 from weft.compiler.cpu.product_step import (
     A_INNER,
@@ -37,10 +46,6 @@ from weft.runtime.steps import Place
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
 converted first, more of them take longer: meanwhile nothing is read ahead in the other arrays."""
-
-CONVERTED = 130 << 10
-"""A left operand of at most this many elements, with gaps between its rows, is converted once for all strips, others a
-block of terms at a time for each strip."""
 
 STRIPS_ELEMENTS = 1 << 14
 """How many elements of a matrix may be multiplied in one call, if they are strips of it."""
@@ -95,7 +100,7 @@ def functions(
     if strip.across:
         of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
         found.append((of_rest.e, of_rest.read_rest()))
-    if sources.left is not strip.dtype:
+    if sources.left is not strip.dtype or strip.copies:
         found.append(convert_rows(block_of(strip.dtype), sources.left))
     return [*found, (step.e, step.function(name, linkage))]
 
@@ -146,7 +151,7 @@ class _FewRowsStep(ProductStepWriter):
         self.converted = ""
         self.left_strides = self.number(A_ROW), self.number(A_INNER)
         """The strides of the rows that the kernels read: from row to row and from term to term."""
-        if sources.left is not strip.dtype:
+        if sources.left is not strip.dtype or strip.copies:
             self._prepare_conversion()
         self.has_single = _has_single(strip, sources.right)
         self.is_cut = is_cut(strip, sources.right)
@@ -158,7 +163,8 @@ class _FewRowsStep(ProductStepWriter):
         """Decide how the left operand is converted. If there are several strips, it is as a whole, for the first one.
         Otherwise, rows that have no gaps in memory and few terms are converted as a single row."""
         rows, inner, lanes = self.number(ROWS), self.number(INNER), self.strip.lanes
-        self.converted = self.e.slot(f"[{CONVERTED} x {self.strip.element}], align 64")
+        self.room = self.e.slot(f"[{CONVERTED} x {self.strip.element}], align 64")
+        self.converted = self.room
         self.converted_matrix = self.e.slot("i64")
         self.e.store("i64", "-1", self.converted_matrix)
         # Rows that are a multiple of 4 KB apart would be in one set of the first cache.
@@ -215,6 +221,12 @@ class _FewRowsStep(ProductStepWriter):
         counts = ", ".join([f"i64 {number}" for number in (*extents, self.left_strides[0])])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
+    def _far_from(self, columns: str) -> str:
+        """The place for the rows whose lines are in sets of the first cache that are far from those of columns."""
+        here, there = [self.e.assign(f"ptrtoint ptr {pointer} to i64") for pointer in (self.room, columns)]
+        apart = self.subtract(self.add(there, WAY_BYTES // 2), here)
+        return self.moved(self.room, self.e.assign(f"and i64 {apart}, {WAY_BYTES - CACHE_LINE}"), "i8")
+
     def _convert_whole(self, a: str, matrix: str) -> None:
         """Convert a left operand as a whole, unless the strip before has done it."""
         changes = self.compare("ne", self.e.load("i64", self.converted_matrix), matrix)
@@ -263,6 +275,8 @@ class _FewRowsStep(ProductStepWriter):
         strips, inner = self.number(STRIPS), self.number(INNER)
         matrix, number = self.parts(unit, strips)
         matrices = self.operands(matrix)
+        if self.strip.copies:
+            self.converted = self._far_from(matrices["b"])
         if self.converted:
             self._convert_whole(matrices["a"], matrix)
         left = self.multiply(number, strip.columns)

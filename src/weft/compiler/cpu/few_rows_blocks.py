@@ -60,8 +60,11 @@ class StaggeredKernel(FewRowsKernel):
             end = e.assign(f"add i64 {block}, {DEPTH}")
             with e.loop(block, end, self._terms_of_square()) as term:
                 second = e.assign(f"add i64 {term}, {to_second}")
-                add = self._add_float16 if self._has_float16_squares() else self._add_halves
-                add(starts, pointers, {(0, 0): term, (0, 1): second})
+                terms = {(0, 0): term, (0, 1): second}
+                if self._has_float16_squares():
+                    self._add_float16(starts, pointers, terms)
+                else:
+                    self._add_halves(starts, pointers, terms, [])
             for row in range(self.strip.rows):
                 with e.when(is_first):
                     e.store(self.type, e.load(self.type, self.sums[row, 0, 1]), self.last[row])

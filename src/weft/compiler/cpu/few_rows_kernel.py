@@ -8,14 +8,14 @@ from functools import partial
 from itertools import product
 
 from weft import dtypes
-from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import float16_squares, pairs_of_bfloat16
+from weft.compiler.cpu.few_rows_ahead import ColumnsAhead
 from weft.compiler.cpu.few_rows_strip import Strip, adds_halves, has_pairs, is_cut, lacks_masks
-from weft.compiler.cpu.half_squares import HalfSquare
+from weft.compiler.cpu.half_squares import HalfSquare, shifts_pairs
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WRITE_SOON, keep_order, opaque, prefetch
 from weft.compiler.cpu.overlapping import Instructions, TurnInstructions, overlapped, run
 from weft.compiler.cpu.product_squares import both, square, terms_of_square
@@ -25,10 +25,6 @@ from weft.primitives.products import DEPTH
 
 AHEAD = 16
 """How many rows ahead the matrix is prefetched where the processor would not do it."""
-
-LINES_AHEAD = 4
-"""How many cache lines ahead a column of the matrix is prefetched, into the second cache: often the lines of all
-columns are in one set of the first cache, which does not hold so many. A matrix in a cache is read faster without."""
 
 LONG_VECTOR = 64
 """The bytes of the vectors of processors whose registers hold three half squares."""
@@ -49,13 +45,9 @@ _KERNEL = (
 )
 
 
-_Vectors = dict[tuple[int, int], str]
-
-
-def _shifts_pairs() -> bool:
-    """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
-    while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
-    return "+avx512vbmi2" in host.current().features
+_Key = tuple[int, int]
+"""Numbers of a block of terms and of a vector of columns."""
+_Vectors = dict[_Key, str]
 
 
 class FewRowsKernel:
@@ -229,11 +221,13 @@ class FewRowsKernel:
             self._sum_in_turns(starts, pointers, count)
             return
         e, terms = self.e, self._terms_of_square()
-        later = self._distance_of_later() if self.strip.far else ""
+        ahead = self._ahead()
         with e.loop("0", count, terms) as term:
-            if self.strip.far:
-                for pointer in pointers:
-                    prefetch(e, further(e, "i8", self._further(pointer, term), later))
+            if ahead is not None and self._reads_half_lines():
+                for columns in self._in_vectors(pointers):
+                    run(ahead.in_turns(columns, term, terms))
+            elif ahead is not None:
+                ahead.read(pointers, term)
             if self._has_float16_squares():
                 self._add_float16(starts, pointers, dict.fromkeys(self.sums_of_row, term))
             else:
@@ -253,9 +247,7 @@ class FewRowsKernel:
     def _has_float16_squares(self) -> bool:
         return self.strip.in_pairs and float16_squares.fits(self.L, self.source)
 
-    def _add_float16(
-        self, starts: Sequence[str], pointers: Sequence[str], first_terms: Mapping[tuple[int, int], str]
-    ) -> None:
+    def _add_float16(self, starts: Sequence[str], pointers: Sequence[str], first_terms: Mapping[_Key, str]) -> None:
         """The same for squares that are converted from memory, which begin at the ``first_terms``. As many sums as
         registers hold get a term before any gets the next one, so that additions do not wait for each other."""
         e, at_once = self.e, max(1, SUMS_AT_ONCE // self.strip.rows)
@@ -264,7 +256,7 @@ class FewRowsKernel:
             for key, term in first_terms.items()
         ]
         for first in range(0, len(places), at_once):
-            squares: dict[str, dict[tuple[int, int], str]] = {}
+            squares: dict[str, _Vectors] = {}
             for key, term in places[first : first + at_once]:
                 lines = self._lines(self._of_vector(pointers, key[1]), term)
                 squares.setdefault(term, {})[key] = float16_squares.write_square(self.L, lines)
@@ -307,7 +299,7 @@ class FewRowsKernel:
         terms = self._terms_of_square()
         index = self._index_of(term)
         here = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
-        vectors = [self._lines(self._of_vector(pointers, vector), term) for vector in range(self.vectors)]
+        vectors = [self._lines(columns, term) for columns in self._in_vectors(pointers)]
         numbers = product(range(0, squares * terms, terms // 2), self.sums_of_row)
         turns = [self._turn(here, vectors[vector], first, (block, vector)) for first, (block, vector) in numbers]
         for instructions in overlapped(turns):
@@ -316,11 +308,21 @@ class FewRowsKernel:
 
     def _sum_by_halves(self, starts: Sequence[str], pointers: Sequence[str], count: str) -> None:
         """Add ``count`` terms half a square at a time: short registers hold no more than that and the sums."""
-        with self.e.loop("0", count, self._terms_of_square()) as term:
-            self._add_halves(starts, pointers, dict.fromkeys(self.sums_of_row, term))
+        ahead, terms = self._ahead(), self._terms_of_square()
+        with self.e.loop("0", count, terms) as term:
+            turns = [ahead.in_turns(columns, term, terms) for columns in self._in_vectors(pointers)] if ahead else []
+            self._add_halves(starts, pointers, dict.fromkeys(self.sums_of_row, term), turns)
 
-    def _add_halves(self, starts: Sequence[str], pointers: Sequence[str], terms: Mapping[tuple[int, int], str]) -> None:
-        """Add both halves of a square for each sum, which begins at one of ``terms``."""
+    def _reads_half_lines(self) -> bool:
+        return self.strip.is_short and (self._takes_turns() or self._has_float16_squares())
+
+    def _ahead(self) -> ColumnsAhead | None:
+        return ColumnsAhead(self.e, self.strip, self.source, self.vectors) if self.strip.far else None
+
+    def _add_halves(
+        self, starts: Sequence[str], pointers: Sequence[str], terms: Mapping[_Key, str], ahead: Sequence[Instructions]
+    ) -> None:
+        """Add both halves of a square for each sum, which begins at one of ``terms``; prefetch what is ``ahead``."""
         rows, lines = {}, {}
         for sums, term in terms.items():
             if term not in rows:
@@ -328,6 +330,9 @@ class FewRowsKernel:
                 rows[term] = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
             lines[sums] = self._lines(self._of_vector(pointers, sums[1]), term)
         for first in (0, self._terms_of_square() // 2):
+            # Before terms of rows are read: LLVM would read them again after a prefetch.
+            for prefetching in ahead:
+                run(prefetching[1 if first else 0 :: 2])
             for sums, term in terms.items():
                 turn = self._turn(rows[term], lines[sums], first, sums)
                 run([*turn.reading, *turn.transposing, *turn.adding])
@@ -336,13 +341,13 @@ class FewRowsKernel:
             # Terms of a single row are read once for all vectors.
             keep_order(self.e)
 
-    def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: tuple[int, int]) -> TurnInstructions:
+    def _turn(self, starts: Sequence[str], lines: Sequence[str], first: int, sums: _Key) -> TurnInstructions:
         """A turn with half a square: terms from the ``first`` one on of the columns at ``lines``."""
         terms, size = self._terms_of_square(), self.source.size
         start = sums[0] * DEPTH + first
         in_lane = terms // self.L.width
         kind = self.source if in_lane == 1 else dtypes.uint32
-        shifts = self.strip.rows == 1 and self.source is dtypes.float32 and _shifts_pairs()
+        shifts = self.strip.rows == 1 and self.source is dtypes.float32 and shifts_pairs()
         columns = HalfSquare(self.L, kind, lines, start // in_lane, size, shifts)
         adding: Instructions = [
             partial(self._add_column, starts, start + number * in_lane, columns, number, sums)
@@ -355,9 +360,7 @@ class FewRowsKernel:
         prefetching: Instructions = [partial(self._prefetch, line, ahead) for line in now]
         return TurnInstructions(columns.reading, columns.transposing, adding, prefetching)
 
-    def _add_column(
-        self, starts: Sequence[str], term: int, columns: HalfSquare, number: int, sums: tuple[int, int]
-    ) -> None:
+    def _add_column(self, starts: Sequence[str], term: int, columns: HalfSquare, number: int, sums: _Key) -> None:
         """Add the terms of a transposed vector: one, or two of half precision."""
         name = columns.columns[number]
         if self.source is self.strip.dtype:
@@ -369,12 +372,8 @@ class FewRowsKernel:
     def _prefetch(self, line: str, distance: str) -> None:
         prefetch(self.e, self._further(line, distance), READ_SOON)
 
-    def _distance_of_later(self) -> str:
-        """How many bytes ahead columns are prefetched: terms of the same columns or, if these end soon, of the columns
-        of the next strip."""
-        strip = self.e.assign(f"mul i64 %b_step, {self.vectors * self.strip.lanes * self.source.size}")
-        ends = self.e.assign(f"icmp slt i64 %inner, {DEPTH}")
-        return self.e.assign(f"select i1 {ends}, i64 {strip}, i64 {LINES_AHEAD * CACHE_LINE}")
+    def _in_vectors(self, pointers: Sequence[str]) -> list[Sequence[str]]:
+        return [self._of_vector(pointers, vector) for vector in range(self.vectors)]
 
     def _of_vector(self, pointers: Sequence[str], vector: int) -> Sequence[str]:
         count = self.strip.lanes // self.parts
@@ -384,7 +383,7 @@ class FewRowsKernel:
         """Addresses of the columns at ``pointers`` from a term on. If columns are evenly apart, most of these are the
         address of another column and a multiple of the distance between columns, which instructions add themselves;
         LLVM would compute them all."""
-        if self.edge or (self.strip.far and not self._takes_turns()):
+        if self.edge or (self.strip.far and not (self._takes_turns() or self._reads_half_lines())):
             return [self._further(pointer, term) for pointer in pointers]
         near = [opaque(self.e, self._further(pointer, term)) for pointer in pointers[::ADDRESSED_TOGETHER]]
         apart = [self._times(number * self.parts, "%b_step") for number in range(ADDRESSED_TOGETHER)]

@@ -13,7 +13,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.cpu.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.product_squares import terms_of_square
-from weft.compiler.cpu.product_step import Block
+from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
@@ -38,6 +38,15 @@ FEW_SUMS = 4
 """With at most this many rows, the sums of one vector of columns leave the processor idle."""
 MOST_STAGGERED = 3
 """With more rows, their additions keep the processor busy while a single vector of columns is done."""
+SHORT_COLUMN = 1 << 10
+"""Columns of fewer bytes end before a processor has noticed that it should read ahead in them."""
+MOST_CACHED, MOST_NEAR = 32 << 20, 3 << 17
+"""Matrices of at most so many bytes are in some cache, or in one so near that nothing is worth a prefetch."""
+CONVERTED = 130 << 10
+"""A left operand of at most this many elements, with gaps between its rows, is converted or copied once for all strips,
+others are converted a block of terms at a time for each strip."""
+COPIED_FOR = 64
+"""With at least so many columns, copying the rows takes little of the time."""
 WAY_BYTES = 4096
 """Addresses at this distance are in the same set of the first cache."""
 
@@ -65,9 +74,10 @@ class Strip(Block):
     ``across``: the terms of a column are neighbours in memory, and vectors of them are transposed; otherwise columns
     are neighbours. ``apart``: columns are no neighbours in the result. ``beside``: the terms of a row are neighbours in
     memory. ``in_pairs``: terms of half precision are transposed in pairs, if there are enough for squares of these.
-    ``far``: the matrix is in no cache, so lines of its columns are prefetched. ``blocks``: so many blocks of terms are
-    summed side by side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
+    ``far``: lines of columns are prefetched (see `is_far`). ``blocks``: so many blocks of terms are summed side by
+    side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
     kept for the others. ``staggered``: the second one of two vectors of columns is a block of terms behind the first.
+    ``copies``: the rows are copied first (see `copies_rows`).
     """
 
     across: bool
@@ -78,6 +88,7 @@ class Strip(Block):
     blocks: int = 1
     keeps: bool = False
     staggered: bool = False
+    copies: bool = False
 
     @property
     def is_short(self) -> bool:
@@ -222,6 +233,25 @@ def staggers(dtype: Dtype, source: Dtype, rows: int, inner: int, stride: int) ->
     both are in other sets."""
     takes = has_short_registers() and (source in HALVES or adds_halves(dtype, source))
     return takes and rows <= MOST_STAGGERED and inner >= 2 * DEPTH and _are_apart(source, stride, WAY_BYTES)
+
+
+def copies_rows(dtype: Dtype, sources: Sources, extents: tuple[int, int, int], strides: Sequence[int]) -> bool:
+    """Whether rows are copied for all strips, to a place where their lines are not in the sets of the first cache that
+    hold lines of the columns: these sets are full if columns are a multiple of `WAY_BYTES` apart. A single row
+    has few lines."""
+    rows, columns, inner = extents
+    takes = has_short_registers() and sources.left is dtype and sources.right is dtype and not dtype.is_complex
+    room = WAY_BYTES // dtype.size + rows * (inner + WAY_BYTES // 64)
+    fits = room <= CONVERTED and columns >= COPIED_FOR and rows > 1
+    return takes and fits and strides[1] == 1 and inner >= 2 * DEPTH and _are_apart(dtype, strides[3], WAY_BYTES)
+
+
+def is_far(source: Dtype, elements: int, stride: int) -> bool:
+    """Whether columns, which are ``stride`` elements apart, of matrices with so many ``elements`` are prefetched: if
+    the matrices are in no cache, or columns are short and vectors, too."""
+    is_near = elements * source.size <= MOST_NEAR
+    is_short = has_short_registers() and stride * source.size < SHORT_COLUMN
+    return elements * source.size > MOST_CACHED or (is_short and not is_near)
 
 
 def _are_apart(source: Dtype, stride: int, size: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from weft.compiler.codegen import host
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, dtype_alignment
 from weft.compiler.cpu.memory import exchanges, fenced, transposed
@@ -17,6 +18,12 @@ from weft.dtypes import Dtype
 
 SHORT_VECTOR = 32
 """Up to this many bytes, half a vector is no longer than the blocks in which instructions shuffle elements."""
+
+
+def shifts_pairs() -> bool:
+    """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
+    while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
+    return "+avx512vbmi2" in host.current().features
 
 
 def read_square(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0) -> list[str]:

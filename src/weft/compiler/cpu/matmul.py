@@ -25,7 +25,7 @@ from weft.compiler.cpu import product as blocks
 from weft.compiler.cpu import product_tiles as tiles
 from weft.compiler.cpu.attached import NONE, Lines, section
 from weft.compiler.cpu.described_product import Product, Tiled
-from weft.compiler.cpu.matmul_of_few import CACHED, READING, of_few, shares_terms
+from weft.compiler.cpu.matmul_of_few import CACHED, READING, copies_rows, of_few, shares_terms
 from weft.compiler.cpu.matmul_of_stacks import of_stack
 from weft.compiler.cpu.product_step import Block, Sources
 from weft.compiler.cpu.shared_panels import shares
@@ -40,6 +40,8 @@ from weft.runtime.precision import FAST
 _WORK_PER_GRAIN = 1 << 17
 _STRIPS_PER_CALL = 8
 """How many strips a thread takes at once, if there are enough for all threads and each call converts few rows."""
+_CALLS_THAT_COPY = 4
+"""How many calls a thread makes, if there are few strips and each call copies few rows, which takes less time."""
 _FED_BYTES = 1 << 22
 """The least size of an operand that a feeder makes: a smaller one stays in a cache, and is made faster as a whole."""
 
@@ -194,8 +196,11 @@ def step_of(product: Product, tiled: Tiled, way: str = "") -> RoutineStep:
     units = product.matrices * -(-rows // tile[0]) * -(-columns // tile[1])
     work = product.matrices * rows * columns * inner
     grain = _grain(tile, product.extents)
+    share = -(-units // thread_count())
     if few_rows.converts_for_strips(product.sources, product.dtype, product.extents, product.matrices):
-        grain = max(grain, min(_STRIPS_PER_CALL, -(-units // thread_count())))
+        grain = max(grain, min(_STRIPS_PER_CALL, share))
+    elif copies_rows(product):
+        grain = max(grain, min(_STRIPS_PER_CALL, share // _CALLS_THAT_COPY))
     return RoutineStep(address(), numbers, units, grain, work, way)
 
 

@@ -31,8 +31,6 @@ ROWS_OF_SINGLES, SINGLES = 64, 8
 """With more rows than the first number, one of so many vectors (the second number) may be left over by strips."""
 MOST_UNEVEN = 1.15
 """The most time of the slowest thread, as a part of that of all if they have equal shares."""
-_IN_CACHES = 32 << 20
-"""Matrices of at most this many bytes are in some cache, from which a processor reads columns without prefetches."""
 
 
 def of_few(product: Product) -> Tiled | None:
@@ -66,6 +64,13 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     strides, behind = stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
+
+
+def copies_rows(product: Product) -> bool:
+    """Whether each call of the step for a product of few rows or columns copies these first."""
+    few = product if product.extents[0] <= product.extents[1] else product.transposed()
+    is_few = product.matrices == 1 and few.extents[0] <= few_rows_strip.MOST_ROWS
+    return is_few and few_rows_strip.copies_rows(few.dtype, few.sources, few.extents, few.strides)
 
 
 def shares_terms(product: Product) -> bool:
@@ -125,12 +130,15 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
     beside = product.strides[1] == 1 or (converted and (product.strides[0] != 1 or product.strides[1] != rows))
     side_by_side = few_rows_strip.vectors_side_by_side(dtype, sources.right, rows, inner, product.strides[3])
     halves = inner if sources.right in HALVES else maxsize
-    far, threads = product.matrices * inner * columns * sources.right.size > _IN_CACHES, _busy_with_matrix(product)
+    far = few_rows_strip.is_far(sources.right, product.matrices * inner * columns, product.strides[3])
+    threads = _busy_with_matrix(product)
     strip = few_rows_strip.strip_of(dtype, rows, columns, across, apart, beside, side_by_side, halves, far, threads)
     if not few and not _fills_strips(product, strip):
         return None
     if has_pairs(strip, sources.right) and not strip.keeps:
         return few_rows_strip.of_pairs(strip, columns)
+    if across and few_rows_strip.copies_rows(dtype, sources, product.extents, product.strides):
+        strip = replace(strip, copies=True)
     if across and strip.vectors > 1 and few_rows_strip.staggers(dtype, sources.right, rows, inner, product.strides[3]):
         return replace(strip, staggered=True)
     if not across or not _is_cached(product):
