@@ -161,9 +161,7 @@ class PanelKernel(Integers):
     def _sum(self, targets: Sequence[str]) -> None:
         """Add up the terms. After each cache line of these, memory that is needed later is prefetched: more at once
         would delay the panels, which are read from the second cache."""
-        e, last = self.e, self.subtract("%rows", 1)
-        # For a row that does not exist the last one is read; its sums are not stored.
-        rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
+        e, rows = self.e, self._rows()
         line = CACHE_LINE // self.block.dtype.size
         lines = self.divide(self.add("%inner", line - 1), line)
         ends = keeps_columns(self.block)
@@ -175,6 +173,12 @@ class PanelKernel(Integers):
                 self._ask_for(self._target(row), ends)
             self._prefetch_left(first)
             self._add_terms(rows, first, self.smaller(self.add(first, line), "%inner"))
+
+    def _rows(self) -> list[str]:
+        """Where rows of the left operand begin. For a row that does not exist the last one is read; its sums are not
+        stored."""
+        last = self.subtract("%rows", 1)
+        return [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
 
     def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
         with self.e.loop(first, end) as term:
@@ -196,10 +200,17 @@ class PanelKernel(Integers):
 
     def _prefetch_left(self, first: str) -> None:
         """Prefetch a cache line of each row of the left operand that is multiplied later."""
-        with self.e.when(self.e.assign("icmp ne ptr %later, null")):
-            start = self.moved("%later", self.multiply(first, self.block.dtype.size))
-            for row in range(self.block.rows):
-                prefetch(self.e, self.moved(start, self.multiply("%later_row", row)), READ_SOON)
+        with self.e.when(self._asks()):
+            self._prefetch_rows(first)
+
+    def _asks(self) -> str:
+        """Whether rows are multiplied later that are not prefetched yet."""
+        return self.e.assign("icmp ne ptr %later, null")
+
+    def _prefetch_rows(self, first: str) -> None:
+        start = self.moved("%later", self.multiply(first, self.block.dtype.size))
+        for row in range(self.block.rows):
+            prefetch(self.e, self.moved(start, self.multiply("%later_row", row)), READ_SOON)
 
     def _prefetch_columns(self, term: str) -> None:
         """Prefetch the columns of a term. In place, terms may be in a page each, and the processor looks ahead only
@@ -259,6 +270,22 @@ class PanelKernel(Integers):
 
 
 class _KernelInPanels(PanelKernel):
+    def _sum(self, targets: Sequence[str]) -> None:
+        if not keeps_columns(self.block):
+            super()._sum(targets)
+            return
+        # Columns are in the first cache, so prefetches delay nothing. Most calls have no rows to prefetch: these add
+        # terms without a branch after each cache line, of which float64 would have one for eight terms.
+        rows, asks = self._rows(), self._asks()
+        with self.e.loop("0", "%rows") as row:
+            self._ask_for(self._target(row), ends=True)
+        line = CACHE_LINE // self.block.dtype.size
+        with self.e.when(asks), self.e.loop("0", "%inner", line) as first:
+            self._prefetch_rows(first)
+            self._add_several(rows, first, self.smaller(self.add(first, line), "%inner"))
+        with self.e.when(self.negated(asks)):
+            self._add_several(rows, "0", "%inner")
+
     def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
         self._add_several(rows, first, end)
 
