@@ -30,8 +30,6 @@ MOST_FACTORS = 8
 
 FEW_ROWS = 4
 """Up to this many rows have a block of their own."""
-MANY_ROWS = 256
-"""With more rows, a block with more rows is worth it, although these are read from as many places at once."""
 
 # The step's numbers after those of every product in blocks: for rows, terms of the left operand, terms of the right
 # one and columns, how many axes they go over, and the extents and strides of these, innermost first.
@@ -57,7 +55,7 @@ def block_over_axes(dtype: Dtype, rows: int, columns: int) -> Block:
     block = block_of(dtype)
     if block.vector_bytes == 64 and rows <= FEW_ROWS:
         return Block(dtype, FEW_ROWS, 6, 64)
-    return filled(block, rows, columns) if block.vector_bytes == 64 or rows > MANY_ROWS else block
+    return filled(block, rows, columns)
 
 
 @cache

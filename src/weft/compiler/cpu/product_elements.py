@@ -16,7 +16,7 @@ from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product import ALL_TERMS, Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import TERMS_AHEAD, edges_of, kernel_of_elements, kernels
+from weft.compiler.cpu.product_kernel import TERMS_AHEAD, edges_of, kernels
 from weft.compiler.cpu.product_step import Block
 from weft.compiler.cpu.product_tiles import GROUP, MOST_TERMS
 from weft.compiler.cpu.product_windows import BATCH_AXES
@@ -27,6 +27,7 @@ from weft.compiler.cpu.windows_in_memory import (
     write_addresses,
     write_windows,
 )
+from weft.compiler.cpu.windows_kernel import kernel_of_elements
 from weft.primitives.products import DEPTH
 
 _OF_ONE, _OF_SEVERAL = "one_element_", "several_elements_"

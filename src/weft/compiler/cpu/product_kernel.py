@@ -17,20 +17,18 @@ from weft.compiler.cpu.product_tiles import keeps_columns
 from weft.dtypes import Dtype
 
 _LEFT = "ptr %a, i64 %a_row, i64 %a_inner, ptr %later, i64 %later_row"
-_OTHERS = "ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, i1 %again"
-PARAMETERS = f"{_LEFT}, {_OTHERS}"
-PARAMETERS_OVER_AXES = f"ptr %a, ptr %a_rows, ptr %a_terms, {_OTHERS}"
+OTHERS = "ptr %b, i64 %b_inner, ptr %c, i64 %c_row, i64 %inner, i64 %rows, i64 %columns, i1 %again"
+PARAMETERS = f"{_LEFT}, {OTHERS}"
+PARAMETERS_OVER_AXES = f"ptr %a, ptr %a_rows, ptr %a_terms, {OTHERS}"
 
-PARAMETERS_OF_SUMS = f"ptr %a, i64 %a_next, i64 %b_next, i64 %count, {_OTHERS}"
-
-ROWS_AHEAD = 8
-"""How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
+PARAMETERS_OF_SUMS = f"ptr %a, i64 %a_next, i64 %b_next, i64 %count, {OTHERS}"
 
 TERMS_AHEAD = 8
 """How many terms ahead columns are prefetched, and elements of windows where windows are terms."""
 
 TERMS_AT_ONCE = 4
-"""How many terms are added between two branches, if both operands are in panels."""
+"""How many terms are added between two branches, if both operands are in panels, and of windows with short vectors: so
+the processor has fewer instructions besides the multiplications."""
 
 WHOLE = "block"
 """The name of the kernel of whole blocks."""
@@ -70,7 +68,7 @@ def kernel(block: Block, name: str, edge: bool, result: Dtype | None = None) -> 
     null, rows at ``%later``, which are ``%later_row`` bytes apart, are prefetched.
     """
     overlaps = block.vectors > 1
-    written = _PanelKernel(block, edge and not overlaps, result, overlaps)
+    written = PanelKernel(block, edge and not overlaps, result, overlaps)
     return written.e, written.function(name)
 
 
@@ -98,24 +96,6 @@ def kernel_over_axes(block: Block, name: str, edge: bool) -> EmittedFunction:
     return written.e, written.function(name)
 
 
-def kernel_of_windows(block: Block, name: str, edge: bool, between: int) -> EmittedFunction:
-    """The kernel for a left operand whose rows are windows. The elements of a window are ``%channels`` neighbouring
-    numbers each, which are terms; the first one here is number ``%offset`` of its element. ``%addresses`` has for each
-    window the address for an element, and then, ``between`` addresses after these, those for the next element: see
-    `windows_in_memory.write_addresses`. Columns are in whole vectors."""
-    written = _PanelKernelOfWindows(block, edge, between)
-    return written.e, written.function(name)
-
-
-def kernel_of_elements(block: Block, name: str, edge: bool, of_one: bool) -> EmittedFunction:
-    """The kernel for a left operand whose terms are windows, and whose rows are the numbers of which their elements
-    consist. ``%tables`` has for each row a table of addresses, one for each window: those of number 0 of a group of
-    rows, of which the first row here is number ``%row``. If all rows are ``of_one`` element, they have one table.
-    Columns are in whole vectors."""
-    written = _PanelKernelOfElements(block, edge, of_one)
-    return written.e, written.function(name)
-
-
 def kernel_of_lines(block: Block, name: str, edge: bool) -> EmittedFunction:
     """The kernel for operands whose rows and terms go over several axes in memory: beside the tables of
     `kernel_over_axes` there is ``%b_terms``, with the distances at which the columns of each term begin."""
@@ -131,7 +111,7 @@ def kernel_of_pairs(block: Block, name: str, edge: bool, fused: bool, result: Dt
     return written.e, written.function(name)
 
 
-class _PanelKernel(Integers):
+class PanelKernel(Integers):
     parameters = PARAMETERS
 
     masks_columns = True
@@ -181,9 +161,7 @@ class _PanelKernel(Integers):
     def _sum(self, targets: Sequence[str]) -> None:
         """Add up the terms. After each cache line of these, memory that is needed later is prefetched: more at once
         would delay the panels, which are read from the second cache."""
-        e, last = self.e, self.subtract("%rows", 1)
-        # For a row that does not exist the last one is read; its sums are not stored.
-        rows = [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
+        e, rows = self.e, self._rows()
         line = CACHE_LINE // self.block.dtype.size
         lines = self.divide(self.add("%inner", line - 1), line)
         ends = keeps_columns(self.block)
@@ -196,9 +174,24 @@ class _PanelKernel(Integers):
             self._prefetch_left(first)
             self._add_terms(rows, first, self.smaller(self.add(first, line), "%inner"))
 
+    def _rows(self) -> list[str]:
+        """Where rows of the left operand begin. For a row that does not exist the last one is read; its sums are not
+        stored."""
+        last = self.subtract("%rows", 1)
+        return [self._further("%a", self._row(self.smaller(str(r), last))) for r in range(self.block.rows)]
+
     def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
         with self.e.loop(first, end) as term:
             self._prefetch_columns(self.add(term, TERMS_AHEAD))
+            self._add_term(rows, term)
+
+    def _add_several(self, rows: Sequence[str], first: str, end: str) -> None:
+        """Add terms, several of them between two branches."""
+        several = self.subtract(end, self.remainder(self.subtract(end, first), TERMS_AT_ONCE))
+        with self.e.loop(first, several, TERMS_AT_ONCE) as term:
+            for number in range(TERMS_AT_ONCE):
+                self._add_term(rows, self.add(term, number))
+        with self.e.loop(several, end) as term:
             self._add_term(rows, term)
 
     def _target(self, row: str | int) -> str:
@@ -207,10 +200,17 @@ class _PanelKernel(Integers):
 
     def _prefetch_left(self, first: str) -> None:
         """Prefetch a cache line of each row of the left operand that is multiplied later."""
-        with self.e.when(self.e.assign("icmp ne ptr %later, null")):
-            start = self.moved("%later", self.multiply(first, self.block.dtype.size))
-            for row in range(self.block.rows):
-                prefetch(self.e, self.moved(start, self.multiply("%later_row", row)), READ_SOON)
+        with self.e.when(self._asks()):
+            self._prefetch_rows(first)
+
+    def _asks(self) -> str:
+        """Whether rows are multiplied later that are not prefetched yet."""
+        return self.e.assign("icmp ne ptr %later, null")
+
+    def _prefetch_rows(self, first: str) -> None:
+        start = self.moved("%later", self.multiply(first, self.block.dtype.size))
+        for row in range(self.block.rows):
+            prefetch(self.e, self.moved(start, self.multiply("%later_row", row)), READ_SOON)
 
     def _prefetch_columns(self, term: str) -> None:
         """Prefetch the columns of a term. In place, terms may be in a page each, and the processor looks ahead only
@@ -269,14 +269,25 @@ class _PanelKernel(Integers):
             store(L, SumOfProducts(L, e.load(self.type, slot), self.result), self.result, location, mask)
 
 
-class _KernelInPanels(_PanelKernel):
+class _KernelInPanels(PanelKernel):
+    def _sum(self, targets: Sequence[str]) -> None:
+        if not keeps_columns(self.block):
+            super()._sum(targets)
+            return
+        # Columns are in the first cache, so prefetches delay nothing. Most calls have no rows to prefetch: these add
+        # terms without a branch after each cache line, of which float64 would have one for eight terms.
+        rows, asks = self._rows(), self._asks()
+        with self.e.loop("0", "%rows") as row:
+            self._ask_for(self._target(row), ends=True)
+        line = CACHE_LINE // self.block.dtype.size
+        with self.e.when(asks), self.e.loop("0", "%inner", line) as first:
+            self._prefetch_rows(first)
+            self._add_several(rows, first, self.smaller(self.add(first, line), "%inner"))
+        with self.e.when(self.negated(asks)):
+            self._add_several(rows, "0", "%inner")
+
     def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
-        several = self.subtract(end, self.remainder(self.subtract(end, first), TERMS_AT_ONCE))
-        with self.e.loop(first, several, TERMS_AT_ONCE) as term:
-            for number in range(TERMS_AT_ONCE):
-                self._add_term(rows, self.add(term, number))
-        with self.e.loop(several, end) as term:
-            self._add_term(rows, term)
+        self._add_several(rows, first, end)
 
     def _term(self, number: str) -> str:
         return number
@@ -285,7 +296,7 @@ class _KernelInPanels(_PanelKernel):
         return self._further("%b", self.multiply(term, self.block.columns))
 
 
-class _PanelKernelOfSums(_PanelKernel):
+class _PanelKernelOfSums(PanelKernel):
     parameters = PARAMETERS_OF_SUMS
     masks_columns = False
 
@@ -315,7 +326,7 @@ class _PanelKernelOfSums(_PanelKernel):
         return self._further(self.right, self.multiply(term, "%b_inner" if self.edge else self.block.columns))
 
 
-class _PanelKernelOverAxes(_PanelKernel):
+class _PanelKernelOverAxes(PanelKernel):
     parameters = PARAMETERS_OVER_AXES
     masks_columns = False
 
@@ -347,68 +358,7 @@ class _PanelKernelOfLines(_PanelKernelOverAxes):
         return self._further("%b", self.e.load("i64", self.moved("%b_terms", term, "i64")))
 
 
-class _PanelKernelOfWindows(_PanelKernel):
-    parameters = f"ptr %addresses, i64 %channels, i64 %offset, {_OTHERS}"
-    masks_columns = False
-
-    def __init__(self, block: Block, edge: bool, between: int) -> None:
-        super().__init__(block, edge)
-        self.between = between
-
-    def _sum(self, targets: Sequence[str]) -> None:
-        for target in targets:
-            self._ask_for(target)
-        e, end = self.e, self.add("%offset", "%inner")
-        following = e.slot("ptr")
-        e.store("ptr", "%addresses", following)
-        # Terms are counted from number 0 of the first element of a window.
-        with e.loop("0", end, "%channels") as before:
-            addresses = e.load("ptr", following)
-            e.store("ptr", self.moved(addresses, self.between, "ptr"), following)
-            rows = [e.load("ptr", self.moved(addresses, row, "ptr")) for row in range(self.block.rows)]
-            behind = self.moved(addresses, self.block.rows, "ptr")
-            start = self.subtract(before, "%offset")
-            begin, stop = self.larger(start, "0"), self.smaller(self.add(start, "%channels"), "%inner")
-            with e.loop(begin, stop) as term:
-                # The rows after these are needed next. Each term prefetches from one of them: in a loop without another
-                # one inside, fewer branches are predicted wrongly.
-                row = e.load("ptr", self.moved(behind, e.assign(f"and i64 {term}, {ROWS_AHEAD - 1}"), "ptr"))
-                prefetch(e, self._further(row, term), READ_SOON)
-                self._add_term(rows, term)
-
-    def _term(self, number: str) -> str:
-        return number
-
-
-class _PanelKernelOfElements(_PanelKernel):
-    parameters = f"ptr %tables, i64 %row, {_OTHERS}"
-    masks_columns = False
-
-    def __init__(self, block: Block, edge: bool, of_one: bool) -> None:
-        super().__init__(block, edge)
-        self.of_one = of_one
-
-    def _sum(self, targets: Sequence[str]) -> None:
-        for target in targets:
-            self._ask_for(target)
-        rows = range(1 if self.of_one else self.block.rows)
-        tables = [self.e.load("ptr", self.moved("%tables", row, "ptr")) for row in rows]
-        with self.e.loop("0", "%inner") as term:
-            prefetch(self.e, self._further(self._address(tables[0], self.add(term, TERMS_AHEAD)), "%row"), READ_SOON)
-            rows_of_term = [self._address(tables[0], term)] * self.block.rows if self.of_one else tables
-            self._add_term(rows_of_term, term)
-
-    def _address(self, table: str, term: str) -> str:
-        return self.e.load("ptr", self.moved(table, term, "ptr"))
-
-    def _left(self, number: int, row: str, term: str) -> Value:
-        address = row if self.of_one else self._address(row, term)
-        location = Location(self._further(address, "%row"), str(number), False)
-        value: Value = self.L.splat(load(Lanes(self.e, 1), self.block.dtype, location, None))
-        return value
-
-
-class _PairsKernel(_PanelKernel):
+class _PairsKernel(PanelKernel):
     """AVX512-BF16's VDPBF16PS adds the product of the upper halves first, then that of the lower ones. Each addition
     rounds as a fused multiply-add does, except that subnormal numbers are taken as zero."""
 

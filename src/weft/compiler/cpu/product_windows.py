@@ -15,9 +15,9 @@ from weft.compiler.cpu.code import module_of
 from weft.compiler.cpu.product import Panels, Terms, step_function
 from weft.compiler.cpu.product_axes import BATCH_AXES as WINDOWS
 from weft.compiler.cpu.product_axes import TilesOverAxes, packing
-from weft.compiler.cpu.product_kernel import ROWS_AHEAD, edges_of, kernel_of_windows, kernels
+from weft.compiler.cpu.product_kernel import edges_of, kernels
 from weft.compiler.cpu.product_step import COLUMNS, ROWS, Block
-from weft.compiler.cpu.product_tiles import GROUP
+from weft.compiler.cpu.product_tiles import GROUP, keeps_columns
 from weft.compiler.cpu.windows_in_memory import (
     AT_ONCE,
     CHANNELS,
@@ -28,6 +28,7 @@ from weft.compiler.cpu.windows_in_memory import (
     write_addresses,
     write_windows,
 )
+from weft.compiler.cpu.windows_kernel import ROWS_AHEAD, kernel_of_windows
 from weft.primitives.products import DEPTH
 
 BATCH_AXES = WINDOWS + NUMBERS
@@ -62,6 +63,7 @@ class _TilesOfWindows(TilesOverAxes):
     def __init__(self, block: Block, edge: int) -> None:
         super().__init__(block, BATCH_AXES)
         self.edges = edges_of([edge] if edge else [])
+        self.columns_first = keeps_columns(block)
         self.count = windows_of(block)
         elements = -(-DEPTH // FEWEST_CHANNELS) + 1
         self.windows = self.e.slot(f"{room_for(self.count)}, align 64")
@@ -84,7 +86,8 @@ class _TilesOfWindows(TilesOverAxes):
         return Panels(self.addresses, "", channels, self.remainder(part.first, channels))
 
     def rows_of(self, left: Panels, row: str, column: str) -> str:
-        return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}"
+        asks = f", i1 {self.compare('eq', column, 0)}" if self.columns_first else ""
+        return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}{asks}"
 
     def note_terms(self, part: Terms) -> None:
         pass
