@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import tiny_blocks, tiny_rows, tiny_strips
+from weft.compiler.cpu import tiny_blocks, tiny_rows, tiny_short_rows, tiny_strips
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
 from weft.compiler.cpu.tiny_elements import TinyElementsWriter
@@ -76,6 +76,8 @@ def takes_in_order(tiny: Tiny) -> bool:
 
 def _by_rows(tiny: Tiny) -> Callable[[Tiny], GroupWriter] | None:
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
+    if tiny_short_rows.takes(tiny):
+        return tiny_short_rows.TinyShortRowsWriter
     in_strips = vector_bytes() < LONG_VECTORS and tiny_strips.takes(tiny)
     if tiny_rows.takes(tiny) and not (in_strips and tiny_strips.has_many(tiny)):
         return tiny_rows.TinyRowsWriter
