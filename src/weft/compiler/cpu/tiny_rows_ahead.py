@@ -1,0 +1,55 @@
+"""Products of groups of small matrices of half precision, row by row, for vectors of 32 bytes: while a group is
+multiplied, the left operand of the next one is converted.
+
+A processor looks ahead by about one group. If the conversions came first, those that multiply would wait for them, and
+for what they write to memory.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from weft.compiler.codegen.lanes import HALVES
+from weft.compiler.cpu.code import EmittedFunction
+from weft.compiler.cpu.overlapping import Instructions, evenly, run
+from weft.compiler.cpu.tiny_groups import GROUPS, LONG_VECTORS, Tiny, vector_bytes
+from weft.compiler.cpu.tiny_rows import TinyRowsWriter
+
+
+def takes(tiny: Tiny) -> bool:
+    """Whether matrices that are multiplied row by row are computed here."""
+    return tiny.source in HALVES and vector_bytes() < LONG_VECTORS
+
+
+class TinyRowsAheadWriter(TinyRowsWriter):
+    """Multiplies a group of matrices, and converts the left operand of the next one."""
+
+    groups = 2
+
+    def function(self, name: str) -> EmittedFunction:
+        memory = self.left
+        with self.e.when(self.compare("sgt", "%count", 0)):
+            last = self.subtract("%count", 1)
+            self._begin("0", "0")
+            run(self._conversions(memory))
+            with self.e.loop("0", "%count") as number:
+                following = self.add(number, 1)
+                self._begin(self.smaller(following, last), number)
+                self.left = self._left_of(memory, number)
+                run(evenly(self.multiplications(), self._conversions(self._left_of(memory, following))))
+        return self.e, self.e.function(name, GROUPS, "internal ")
+
+    def _left_of(self, memory: str, number: str) -> str:
+        """Where the left operand of a group is: those of two groups take turns."""
+        parity = self.e.assign(f"and i64 {number}, 1")
+        return self.moved(memory, self.multiply(parity, self.left_vectors * self.L.width), self.element)
+
+    def _begin(self, converted: str, multiplied: str) -> None:
+        """Begin with the numbers of the groups that are converted and multiplied."""
+        self.forget()
+        for (operand, size), number in zip(self.tiny.bytes.items(), (converted, multiplied, multiplied), strict=True):
+            self.places[operand] = self.moved(f"%{operand}", self.multiply(number, self.matrices * size))
+
+    def _conversions(self, memory: str) -> Instructions:
+        """Convert the left operand, two vectors at a time."""
+        return [partial(self.convert_left, range(first, first + 2), memory) for first in range(0, self.left_vectors, 2)]
