@@ -97,13 +97,14 @@ class TinyRowsWriter(TinySumsWriter):
 
     groups = 1
     """Of how many groups left operands are in memory."""
+    fewest_sums = FEWEST_SUMS
 
     def __init__(self, tiny: Tiny) -> None:
         rows, columns, inner = tiny.extents
         together = _rows_together(columns, tiny.lanes)
         self.are_mixed = rows < together
         whole = rows if self.are_mixed else -(-rows // together) * together
-        matrices = max(1, -(-FEWEST_SUMS * tiny.lanes // max(columns, tiny.lanes)) * together // whole)
+        matrices = max(1, -(-self.fewest_sums * tiny.lanes // max(columns, tiny.lanes)) * together // whole)
         if self.are_mixed:
             matrices = -(-matrices // together) * together
         super().__init__(tiny, matrices, together, whole)

@@ -15,6 +15,10 @@ from weft.compiler.cpu.overlapping import Instructions, evenly, run
 from weft.compiler.cpu.tiny_groups import GROUPS, LONG_VECTORS, Tiny, vector_bytes
 from weft.compiler.cpu.tiny_rows import TinyRowsWriter
 
+SUMS_OF_SHORT_ROWS = 20
+"""How many vectors of sums a group has at least if rows are at most a vector: conversions and stores are more of the
+time then, and fill gaps of several matrices better."""
+
 
 def takes(tiny: Tiny) -> bool:
     """Whether matrices that are multiplied row by row are computed here."""
@@ -25,6 +29,12 @@ class TinyRowsAheadWriter(TinyRowsWriter):
     """Multiplies a group of matrices, and converts the left operand of the next one."""
 
     groups = 2
+
+    def __init__(self, tiny: Tiny) -> None:
+        _, columns, inner = tiny.extents
+        if max(columns, inner) <= tiny.lanes:
+            self.fewest_sums = SUMS_OF_SHORT_ROWS
+        super().__init__(tiny)
 
     def function(self, name: str) -> EmittedFunction:
         memory = self.left
