@@ -2,8 +2,8 @@
 
 Each half of a vector of sums has rows of its own: one, or several if they are shorter. Elements of the left operand are
 moved within 16 bytes then, which one instruction does, and a row of the right operand is read and repeated by another
-one. So no operand needs to be converted to memory before. Sums of bfloat16 are two vectors, of the first columns of
-pairs and of the second ones, which become a vector of results in the order of memory.
+one. So no operand needs to be converted to memory before, unless the right one is transposed. Sums of bfloat16 are two
+vectors, of the first columns of pairs and of the second ones, which become a vector of results in the order of memory.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from itertools import product
 
 from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES, Lanes
-from weft.compiler.codegen.memory import Location, from_memory, store
+from weft.compiler.codegen.memory import Location, from_memory, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16, tiny_strips
-from weft.compiler.cpu.memory import in_register
+from weft.compiler.cpu.memory import fenced, in_register, opaque
 from weft.compiler.cpu.product_step import multiply_add
 from weft.compiler.cpu.tiny_groups import LONG_VECTORS, GroupWriter, Tiny, shuffled, vector_bytes
 from weft.compiler.cpu.tiny_halves import TinyHalves
@@ -29,6 +29,8 @@ MANY_ROWS, MANY_TERMS = 8, 16
 """With more rows than one block has and more terms, loops take less time."""
 FEWEST_COLUMNS = 3
 """With fewer columns, less is shuffled if vectors of results have the order of memory."""
+FEWEST_TERMS_TO_TRANSPOSE = 7
+"""Right operands are transposed eight terms at a time."""
 
 _Part = tuple[int, int]
 """A matrix of the group, and a part of its rows."""
@@ -73,7 +75,7 @@ def _are_near(tiny: Tiny, half: _Halves) -> bool:
         beside = a_inner != 1 or half.rows * inner <= half.elements
         return beside and columns + inner > 6 and rows % (2 * half.rows) in (0, 2 * half.rows - 1)
     if half.vectors == 2:
-        return b_column == 1
+        return b_column == 1 or inner >= FEWEST_TERMS_TO_TRANSPOSE
     return columns + inner > 5 and (a_inner == 1 or rows <= half.elements)
 
 
@@ -85,10 +87,14 @@ class TinyShortRowsWriter(GroupWriter):
         super().__init__(tiny, max(1, MOST_SUMS_OF_SEVERAL // (self.half.parts * self.half.vectors)))
         self.elements = TinyPairs(self) if self.half.vectors == 2 else TinyHalves(self)
         """Reads right operands in which columns are no neighbours."""
+        self._transposed: list[str] = []
+        """Where right operands of the group are transposed, if they are."""
         self._left_read: dict[tuple[int, int], Value] = {}
         self._right_read: dict[tuple[int, int], Sequence[Value]] = {}
 
     def write(self) -> None:
+        if self.half.vectors == 2 and self.half.rows == 1 and self.tiny.strides[3] != 1:
+            self._transposed = [self._transpose(matrix) for matrix in range(self.matrices)]
         parts = list(product(range(self.matrices), range(self.half.parts)))
         blocks = -(-len(parts) * self.half.vectors // MOST_SUMS)
         height = -(-len(parts) // blocks)
@@ -168,7 +174,9 @@ class TinyShortRowsWriter(GroupWriter):
     def _right(self, matrix: int, term: int) -> Sequence[Value]:
         """The vectors of the right operand for a term of a matrix, repeated for all rows of a part."""
         if (matrix, term) not in self._right_read:
-            if self.tiny.strides[3] == 1:
+            if self._transposed:
+                self._right_read[matrix, term] = self._transposed_row(self._transposed[matrix], term)
+            elif self.tiny.strides[3] == 1:
                 self._right_read[matrix, term] = self._row(matrix, term)
             else:
                 self._read_columns(matrix, term)
@@ -184,6 +192,43 @@ class TinyShortRowsWriter(GroupWriter):
         type_ = self.L.type_of(dtypes.uint32)
         pairs = self.e.assign(f"bitcast {words.lanes.type_of(dtypes.uint16)} {words.name} to {type_}")
         return pairs_of_bfloat16.apart(self.L, Value(self.L, pairs, dtypes.uint32))
+
+    def _transpose(self, matrix: int) -> str:
+        """Write the terms of a right operand to memory as float32. First columns of pairs are in one half of a vector
+        and second ones in the other, so that elements are shuffled within halves."""
+        e, L, (_, columns, inner) = self.e, self.L, self.tiny.extents
+        type_, start = f"<{2 * L.width} x i16>", matrix * self.tiny.sizes["b"]
+        memory = opaque(e, e.slot(f"[{inner * L.width} x float], align 32"))
+        for first in range(0, inner, L.width):
+            lines = [start + min(column, columns - 1) * self.tiny.strides[3] + first for column in range(L.width)]
+            vectors = [self._lines(*lines[n : n + 2]) for n in range(0, L.width, 2)]
+            for _ in range(2):
+                pairs = list(zip(vectors[:2], vectors[2:], strict=True))
+                vectors = [self._interleaved(*pair, upper) for pair in pairs for upper in (False, True)]
+            for number in range(min(L.width, inner - first)):
+                term = self._interleaved("zeroinitializer", vectors[number // 2], number % 2 == 1)
+                e.store(type_, term, self.moved(memory, (first + number) * L.width, "float"))
+        return memory
+
+    def _transposed_row(self, memory: str, term: int) -> Sequence[Value]:
+        half, order = Lanes(self.e, self.L.width // 2), [*range(self.L.width // 2)] * 2
+        places = [Location(memory, str(term * self.L.width + n * half.width), False) for n in (0, 1)]
+        names = [load(half, dtypes.float32, place, None).name for place in places]
+        return [Value(self.L, shuffled(self.e, [x], order, half.width, "float"), dtypes.float32) for x in names]
+
+    def _lines(self, first: int, second: int) -> str:
+        """Terms of two columns, from two elements on, in the halves of a vector."""
+        width = self.half.elements
+        if second == first + width:
+            return self._words("b", first, 2 * width)
+        return shuffled(self.e, [self._words("b", start, width) for start in (first, second)], range(2 * width), width)
+
+    def _interleaved(self, one: str, other: str, upper: bool) -> str:
+        """Numbers of 16 bits of two vectors, of the lower or upper halves of their halves."""
+        width = 2 * self.L.width
+        lanes = [half + width // 4 * upper + lane for half in (0, width // 2) for lane in range(width // 4)]
+        name = shuffled(self.e, [one, other], [n for lane in lanes for n in (lane, width + lane)], width)
+        return fenced(self.L, dtypes.float32, f"<{width} x i16>", name)
 
     def _read_columns(self, matrix: int, term: int) -> None:
         """Shuffle two vectors of a right operand whose columns are no neighbours, those of a term or of two."""
