@@ -205,7 +205,7 @@ class TinyRowsWriter(TinySumsWriter):
         order = [*range(together)] * (L.width // together)
         return Value(L, shuffled(e, [read], order, together, self.element), dtype)
 
-    def _right_for(self, part: int, term: int) -> list[Value]:
+    def right_for(self, part: int, term: int) -> list[Value]:
         """The vectors of the right operand for a term of a part. They are made for two terms at once."""
         owner = part if self.are_mixed else self.row_of(part, 0)[0]
         if (owner, term) not in self._right:
@@ -233,7 +233,7 @@ class TinyRowsWriter(TinySumsWriter):
         totals = {key: L.constant(0, self.tiny.dtype) for key in product(parts, vectors)}
 
         def add(term: int, part: int) -> None:
-            left, right = self._left(part, term), self._right_for(part, term)
+            left, right = self._left(part, term), self.right_for(part, term)
             for v in vectors:
                 totals[part, v] = multiply_add(L, left, right[v], totals[part, v])
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from weft import dtypes
 from weft.compiler.codegen.lanes import HALVES
+from weft.compiler.codegen.values import Value
+from weft.compiler.cpu import float16_squares
 from weft.compiler.cpu.code import EmittedFunction
 from weft.compiler.cpu.overlapping import Instructions, evenly, run
-from weft.compiler.cpu.tiny_groups import GROUPS, LONG_VECTORS, Tiny, vector_bytes
+from weft.compiler.cpu.tiny_groups import FEWEST_TERMS_TO_TRANSPOSE, GROUPS, LONG_VECTORS, Tiny, shuffled, vector_bytes
 from weft.compiler.cpu.tiny_rows import TinyRowsWriter
 
 SUMS_OF_SHORT_ROWS = 20
@@ -25,6 +28,13 @@ def takes(tiny: Tiny) -> bool:
     return tiny.source in HALVES and vector_bytes() < LONG_VECTORS
 
 
+def transposes(tiny: Tiny) -> bool:
+    """Whether right operands are transposed in registers, eight terms at a time."""
+    (rows, columns, inner), width = tiny.extents, float16_squares.COLUMNS
+    suits = tiny.source is dtypes.float16 and tiny.strides[3] != 1 and width // 2 < columns <= width
+    return suits and takes(tiny) and rows > 1 and inner >= FEWEST_TERMS_TO_TRANSPOSE
+
+
 class TinyRowsAheadWriter(TinyRowsWriter):
     """Multiplies a group of matrices, and converts the left operand of the next one."""
 
@@ -35,6 +45,8 @@ class TinyRowsAheadWriter(TinyRowsWriter):
         if max(columns, inner) <= tiny.lanes:
             self.fewest_sums = SUMS_OF_SHORT_ROWS
         super().__init__(tiny)
+        self._squares: dict[tuple[int, int], str] = {}
+        """Where blocks of terms of pairs of right operands are transposed."""
 
     def function(self, name: str) -> EmittedFunction:
         memory = self.left
@@ -48,6 +60,36 @@ class TinyRowsAheadWriter(TinyRowsWriter):
                 self.left = self._left_of(memory, number)
                 run(evenly(self.multiplications(), self._conversions(self._left_of(memory, following))))
         return self.e, self.e.function(name, GROUPS, "internal ")
+
+    def forget(self) -> None:
+        super().forget()
+        self._squares = {}
+
+    def right_for(self, part: int, term: int) -> list[Value]:
+        if not transposes(self.tiny):
+            return super().right_for(part, term)
+        width = float16_squares.COLUMNS
+        matrix, block = self.row_of(part, 0)[0], term // width
+        pair = matrix // 2, block
+        if pair not in self._squares:
+            self._squares[pair] = self._square(*pair)
+        value = float16_squares.term(self.L, self._squares[pair], matrix % 2 * width + term % width)
+        return [self.L.convert(value, self.tiny.dtype)]
+
+    def _square(self, pair: int, block: int) -> str:
+        """Transpose a block of terms of two matrices, which are in the halves of vectors."""
+        (_, columns, _), width = self.tiny.extents, float16_squares.COLUMNS
+        vectors = []
+        for column in range(width):
+            halves = []
+            for matrix in (2 * pair, min(2 * pair + 1, self.matrices - 1)):
+                place = matrix * self.tiny.sizes["b"] + min(column, columns - 1) * self.tiny.strides[3]
+                place += block * width
+                self.ends["b"] = max(self.ends["b"], place + width)
+                pointer = self.moved(self.places["b"], place, "i16")
+                halves.append(self.e.assign(f"load <{width} x i16>, ptr {pointer}, align 2"))
+            vectors.append(shuffled(self.e, halves, range(2 * width), width))
+        return float16_squares.write_vectors(self.L, vectors)
 
     def _left_of(self, memory: str, number: str) -> str:
         """Where the left operand of a group is: those of two groups take turns."""

@@ -18,7 +18,14 @@ from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16, tiny_strips
 from weft.compiler.cpu.memory import fenced, in_register, opaque
 from weft.compiler.cpu.product_step import multiply_add
-from weft.compiler.cpu.tiny_groups import LONG_VECTORS, GroupWriter, Tiny, shuffled, vector_bytes
+from weft.compiler.cpu.tiny_groups import (
+    FEWEST_TERMS_TO_TRANSPOSE,
+    LONG_VECTORS,
+    GroupWriter,
+    Tiny,
+    shuffled,
+    vector_bytes,
+)
 from weft.compiler.cpu.tiny_halves import TinyHalves
 from weft.compiler.cpu.tiny_pairs import TinyPairs
 from weft.compiler.cpu.tiny_rows import MOST_WORK
@@ -29,9 +36,6 @@ MANY_ROWS, MANY_TERMS = 8, 16
 """With more rows than one block has and more terms, loops take less time."""
 FEWEST_COLUMNS = 3
 """With fewer columns, less is shuffled if vectors of results have the order of memory."""
-FEWEST_TERMS_TO_TRANSPOSE = 7
-"""Right operands are transposed eight terms at a time."""
-
 _Part = tuple[int, int]
 """A matrix of the group, and a part of its rows."""
 

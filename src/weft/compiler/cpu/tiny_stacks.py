@@ -79,7 +79,8 @@ def _by_rows(tiny: Tiny) -> Callable[[Tiny], GroupWriter] | None:
     if tiny_short_rows.takes(tiny):
         return tiny_short_rows.TinyShortRowsWriter
     in_strips = vector_bytes() < LONG_VECTORS and tiny_strips.takes(tiny)
-    if tiny_rows.takes(tiny) and not (in_strips and tiny_strips.has_many(tiny)):
+    in_many_strips = in_strips and tiny_strips.has_many(tiny) and not tiny_rows_ahead.transposes(tiny)
+    if tiny_rows.takes(tiny) and not in_many_strips:
         return tiny_rows_ahead.TinyRowsAheadWriter if tiny_rows_ahead.takes(tiny) else tiny_rows.TinyRowsWriter
     if tiny.source not in HALVES and tiny.extents[2] <= tiny_rows.FEW_TERMS and takes_in_order(tiny):
         return None
