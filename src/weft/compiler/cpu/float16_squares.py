@@ -31,8 +31,12 @@ def fits(L: Lanes, source: Dtype) -> bool:
 
 def write_square(L: Lanes, lines: Sequence[str]) -> str:
     """Transpose the terms of columns that begin at ``lines``, and return the memory from which `term` reads them."""
+    return write_vectors(L, [L.emitter.assign(f"load {_VECTOR}, ptr {line}, align 2") for line in lines])
+
+
+def write_vectors(L: Lanes, vectors: Sequence[str]) -> str:
+    """Transpose the terms of columns that are in ``vectors``, and return the memory from which `term` reads them."""
     e = L.emitter
-    vectors = [e.assign(f"load {_VECTOR}, ptr {line}, align 2") for line in lines]
     for _ in range(COLUMNS.bit_length() - 1):
         # This moves a bit of the numbers of vectors into those of lanes.
         pairs = zip(vectors[: COLUMNS // 2], vectors[COLUMNS // 2 :], strict=True)

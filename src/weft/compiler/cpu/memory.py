@@ -15,6 +15,7 @@ from weft.compiler.codegen.memory import (
     from_memory,
     masked_load,
 )
+from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.overlapping import Instructions, run
 from weft.dtypes import Dtype
 
@@ -44,6 +45,13 @@ def keep_order(emitter: Emitter) -> None:
 def opaque(emitter: Emitter, pointer: str) -> str:
     """The same pointer; LLVM cannot see how it was computed."""
     return emitter.assign(f'call ptr asm "", "=r,0"(ptr {pointer})')
+
+
+def in_register(emitter: Emitter, vector: Value) -> str:
+    """The same vector, not to be joined with an instruction that stores it. AMD's Zen 3 takes twice as long to round
+    numbers to float16 and store them in one instruction as in two."""
+    type_ = vector.lanes.type_of(vector.dtype)
+    return emitter.assign(f'call {type_} asm "", "=x,0"({type_} {vector.name})')
 
 
 def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:

@@ -4,9 +4,12 @@ the order of memory, becomes two vectors of float32 without shuffles: the first 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.tiny_groups import shuffled
 
 MOST_LANES = 16
 """How many lanes the vectors of AVX-512 have."""
@@ -19,14 +22,28 @@ def apart(L: Lanes, pairs: Value) -> tuple[Value, Value]:
     return L.bitcast(pairs << 16, dtypes.float32), L.bitcast(pairs & _UPPER, dtypes.float32)
 
 
+def moved_up(L: Lanes, pairs: str, places: Sequence[int]) -> Value:
+    """Numbers of a vector of pairs, one for each lane. AVX2 moves them to any place in the same 16 bytes."""
+    zero = 2 * L.width
+    order = [number for place in places for number in (zero, place)]
+    moved = shuffled(L.emitter, [pairs, "zeroinitializer"], order, zero)
+    type_ = L.type_of(dtypes.float32)
+    return Value(L, L.emitter.assign(f"bitcast <{zero} x i16> {moved} to {type_}"), dtypes.float32)
+
+
 def rounded(L: Lanes, first: Value, second: Value) -> Value:
     """Both sums of each pair, rounded to the nearest bfloat16, ties to even. NaN remains NaN, because it comes from
     numbers whose lower halves are zero, or is made by the processor with such a half."""
-    low, high = [L.bitcast(total, dtypes.uint32) for total in (first, second)]
+    if L.width == MOST_LANES:
+        low, high = [L.bitcast(total, dtypes.uint32) for total in (first, second)]
+        upper, lower = _joined(L, low >> 16, high), _joined(L, low, high << 16)
+        rises = lower >= 0x8001 - (upper & 1)
+        both: Value = upper.lanes.select(rises, upper + 1, upper)
+        return both
+    # A tie is rounded up at first. That leaves zero below, and then the last bit is cleared.
+    low, high = [L.bitcast(total, dtypes.uint32) + 0x8000 for total in (first, second)]
     upper, lower = _joined(L, low >> 16, high), _joined(L, low, high << 16)
-    rises = lower >= 0x8001 - (upper & 1)
-    both: Value = upper.lanes.select(rises, upper + 1, upper)
-    return both
+    return upper & lower.lanes.intrinsic("uadd.sat", lower, lower.lanes.constant(0xFFFE, dtypes.uint16))
 
 
 def together(L: Lanes, first: Value, second: Value) -> Value:

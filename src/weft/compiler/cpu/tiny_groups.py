@@ -19,6 +19,9 @@ FEWEST_VECTORS = 4
 GROUPS = "ptr %a, ptr %b, ptr %c, i64 %count"
 """The parameters of a function that multiplies groups of matrices."""
 
+FEWEST_TERMS_TO_TRANSPOSE = 7
+"""From this many terms on, right operands of half precision with short columns are transposed eight terms at a time."""
+
 LONG_VECTORS = 64
 """The bytes of long vectors."""
 

@@ -170,11 +170,9 @@ class TinyPairs(Integers):
 
     def _upper_halves(self, vector: str, places: Sequence[int]) -> Value:
         """Elements as the upper halves of lanes, whose lower halves are zero."""
-        type_ = self.L.type_of(dtypes.float32)
         if self.L.width < pairs_of_bfloat16.MOST_LANES:
-            zero = self.both.width
-            moved = self._shuffle([vector, "zeroinitializer"], _alternating([zero] * len(places), places))
-            return Value(self.L, self.e.assign(f"bitcast {self.type} {moved} to {type_}"), dtypes.float32)
+            return pairs_of_bfloat16.moved_up(self.L, vector, places)
+        type_ = self.L.type_of(dtypes.float32)
         lanes = 4 * self.L.width
         of_bytes = f"<{lanes} x i8>"
         numbers = ", ".join([f"i8 {byte}" for place in places for byte in (0, 0, 2 * place, 2 * place + 1)])

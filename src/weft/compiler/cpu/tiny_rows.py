@@ -8,6 +8,7 @@ precision are converted on the way; other left operands are read where they are 
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 from weft import dtypes
@@ -15,6 +16,7 @@ from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import opaque
+from weft.compiler.cpu.overlapping import Instructions, run
 from weft.compiler.cpu.product_step import SQUARE, multiply_add
 from weft.compiler.cpu.tiny_elements import TinyElements
 from weft.compiler.cpu.tiny_groups import Tiny, shuffled, vector_bytes
@@ -93,12 +95,16 @@ def _rows_together(columns: int, lanes: int) -> int:
 class TinyRowsWriter(TinySumsWriter):
     """Multiplies a group of matrices. If a matrix has fewer rows than a part, parts have rows of several matrices."""
 
+    groups = 1
+    """Of how many groups left operands are in memory."""
+    fewest_sums = FEWEST_SUMS
+
     def __init__(self, tiny: Tiny) -> None:
         rows, columns, inner = tiny.extents
         together = _rows_together(columns, tiny.lanes)
         self.are_mixed = rows < together
         whole = rows if self.are_mixed else -(-rows // together) * together
-        matrices = max(1, -(-FEWEST_SUMS * tiny.lanes // max(columns, tiny.lanes)) * together // whole)
+        matrices = max(1, -(-self.fewest_sums * tiny.lanes // max(columns, tiny.lanes)) * together // whole)
         if self.are_mixed:
             matrices = -(-matrices // together) * together
         super().__init__(tiny, matrices, together, whole)
@@ -116,7 +122,8 @@ class TinyRowsWriter(TinySumsWriter):
             self.left_vectors = 0
         self.left_vectors += self.left_vectors % 2
         # LLVM would replace memory that it knows by shuffles of registers.
-        room = self.e.slot(f"[{(self.left_vectors + 1) * tiny.lanes} x {self.element}], align 64")
+        count = (self.groups * self.left_vectors + 1) * tiny.lanes
+        room = self.e.slot(f"[{count} x {self.element}], align 64")
         self.left = opaque(self.e, room) if self.left_vectors > 0 else ""
         """Where the left operand is in the order in which it is read, if that is not where it was before."""
         self._right: dict[tuple[int, int], list[Value]] = {}
@@ -127,12 +134,23 @@ class TinyRowsWriter(TinySumsWriter):
         return TinyHalves(self) if self.tiny.source is dtypes.float16 else TinyElements(self)
 
     def write(self) -> None:
+        self.forget()
+        self.convert_left(range(self.left_vectors), self.left)
+        run(self.multiplications())
+
+    def forget(self) -> None:
+        """Read elements again from now on."""
         self.elements.forget()
         self._right = {}
-        self._convert_left()
+
+    def multiplications(self) -> Instructions:
+        """Multiply, and store the sums."""
         height = self._height()
-        for first in range(0, self.parts, height):
-            self._multiply(range(first, min(self.parts, first + height)))
+        return [
+            instruction
+            for first in range(0, self.parts, height)
+            for instruction in self._multiply(range(first, min(self.parts, first + height)))
+        ]
 
     def _height(self) -> int:
         """How many parts are added up at the same time: all, if registers hold their sums, or as many as leave
@@ -144,12 +162,12 @@ class TinyRowsWriter(TinySumsWriter):
         height = -(-self.parts // -(-self.parts // most))
         return height + height % 2
 
-    def _convert_left(self) -> None:
-        """Write the left operand to memory, converted and in order."""
+    def convert_left(self, numbers: range, memory: str) -> None:
+        """Write some vectors of the left operand to memory, converted and in order."""
         lanes = self.L.width
-        orders = [[self._element_at(number, lane) for lane in range(lanes)] for number in range(self.left_vectors)]
-        for number, vector in enumerate(self.elements.vectors("a", orders)):
-            store(self.L, vector, self.tiny.dtype, Location(self.left, str(number * lanes), False, 64), None)
+        orders = [[self._element_at(number, lane) for lane in range(lanes)] for number in numbers]
+        for number, vector in zip(numbers, self.elements.vectors("a", orders), strict=True):
+            store(self.L, vector, self.tiny.dtype, Location(memory, str(number * lanes), False, 64), None)
 
     def _element_at(self, number: int, lane: int) -> int:
         """The element of the left operand in a lane of a vector."""
@@ -187,7 +205,7 @@ class TinyRowsWriter(TinySumsWriter):
         order = [*range(together)] * (L.width // together)
         return Value(L, shuffled(e, [read], order, together, self.element), dtype)
 
-    def _right_for(self, part: int, term: int) -> list[Value]:
+    def right_for(self, part: int, term: int) -> list[Value]:
         """The vectors of the right operand for a term of a part. They are made for two terms at once."""
         owner = part if self.are_mixed else self.row_of(part, 0)[0]
         if (owner, term) not in self._right:
@@ -210,11 +228,14 @@ class TinyRowsWriter(TinySumsWriter):
             found.append(matrix * self.tiny.sizes["b"] + term * b_inner + distance)
         return found
 
-    def _multiply(self, parts: range) -> None:
+    def _multiply(self, parts: range) -> Instructions:
         L, vectors = self.L, range(self.vectors)
         totals = {key: L.constant(0, self.tiny.dtype) for key in product(parts, vectors)}
-        for term, part in product(range(self.tiny.extents[2]), parts):
-            left, right = self._left(part, term), self._right_for(part, term)
+
+        def add(term: int, part: int) -> None:
+            left, right = self._left(part, term), self.right_for(part, term)
             for v in vectors:
                 totals[part, v] = multiply_add(L, left, right[v], totals[part, v])
-        self.store_sums(parts, totals)
+
+        additions = [partial(add, term, part) for term, part in product(range(self.tiny.extents[2]), parts)]
+        return [*additions, lambda: self.store_sums(parts, totals)]

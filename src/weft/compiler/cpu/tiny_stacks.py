@@ -15,7 +15,7 @@ from weft import dtypes
 from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES
-from weft.compiler.cpu import tiny_blocks, tiny_rows, tiny_strips
+from weft.compiler.cpu import tiny_blocks, tiny_rows, tiny_rows_ahead, tiny_short_rows, tiny_strips
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.product_step import SLOTS
 from weft.compiler.cpu.tiny_elements import TinyElementsWriter
@@ -76,9 +76,12 @@ def takes_in_order(tiny: Tiny) -> bool:
 
 def _by_rows(tiny: Tiny) -> Callable[[Tiny], GroupWriter] | None:
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
+    if tiny_short_rows.takes(tiny):
+        return tiny_short_rows.TinyShortRowsWriter
     in_strips = vector_bytes() < LONG_VECTORS and tiny_strips.takes(tiny)
-    if tiny_rows.takes(tiny) and not (in_strips and tiny_strips.has_many(tiny)):
-        return tiny_rows.TinyRowsWriter
+    in_many_strips = in_strips and tiny_strips.has_many(tiny) and not tiny_rows_ahead.transposes(tiny)
+    if tiny_rows.takes(tiny) and not in_many_strips:
+        return tiny_rows_ahead.TinyRowsAheadWriter if tiny_rows_ahead.takes(tiny) else tiny_rows.TinyRowsWriter
     if tiny.source not in HALVES and tiny.extents[2] <= tiny_rows.FEW_TERMS and takes_in_order(tiny):
         return None
     if in_strips:

@@ -10,8 +10,9 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu import pairs_of_bfloat16
+from weft.compiler.cpu.memory import in_register
 from weft.compiler.cpu.product_step import multiply_add
-from weft.compiler.cpu.tiny_groups import GroupWriter, Tiny, shuffled
+from weft.compiler.cpu.tiny_groups import LONG_VECTORS, GroupWriter, Tiny, shuffled, vector_bytes
 
 
 class TinySumsWriter(GroupWriter):
@@ -128,6 +129,8 @@ class TinySumsWriter(GroupWriter):
     def _write(self, L: Lanes, value: Value, first: int) -> None:
         """Store a vector of results, and garbage after the last one."""
         self.ends["c"] = max(self.ends["c"], first + L.width)
+        if self.tiny.result is dtypes.float16 and vector_bytes() < LONG_VECTORS:
+            value = Value(L, in_register(self.e, L.half_to_bits(value)), dtypes.uint16)
         store(L, value, value.dtype, Location(self.places["c"], str(first), False), None)
 
 
