@@ -47,13 +47,6 @@ def opaque(emitter: Emitter, pointer: str) -> str:
     return emitter.assign(f'call ptr asm "", "=r,0"(ptr {pointer})')
 
 
-def in_register(emitter: Emitter, vector: Value) -> str:
-    """The same vector, not to be joined with an instruction that stores it. AMD's Zen 3 takes twice as long to round
-    numbers to float16 and store them in one instruction as in two."""
-    type_ = vector.lanes.type_of(vector.dtype)
-    return emitter.assign(f'call {type_} asm "", "=x,0"({type_} {vector.name})')
-
-
 def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:
     """Read a vector of rows for each lane, and write a vector of lanes for each row to ``tile``.
 
@@ -111,6 +104,12 @@ def fenced(L: Lanes, dtype: Dtype, type_: str, vector: str) -> str:
     function = f"llvm.arithmetic.fence.v{floats}f32"
     fenced = L.emitter.call(function, f"<{floats} x float>", [(f"<{floats} x float>", as_floats)])
     return L.emitter.assign(f"bitcast <{floats} x float> {fenced} to {type_}")
+
+
+def in_register(vector: Value) -> str:
+    """The same vector, not to be joined with an instruction that stores it. AMD's Zen 3 takes twice as long to round
+    numbers to float16 and store them in one instruction as in two."""
+    return fenced(vector.lanes, vector.dtype, vector.lanes.type_of(vector.dtype), vector.name)
 
 
 def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper: bool) -> str:

@@ -257,7 +257,7 @@ class TinyShortRowsWriter(GroupWriter):
         if half.vectors == 2:
             words = pairs_of_bfloat16.rounded(L, *sums).name
         else:
-            words = in_register(self.e, L.half_to_bits(SumOfProducts(L, sums[0].name, dtypes.float16)))
+            words = in_register(L.half_to_bits(SumOfProducts(L, sums[0].name, dtypes.float16)))
         start = matrix * self.tiny.sizes["c"] + first * columns
         if columns == half.columns:
             pieces = [range(width if here > half.rows else half.elements)]

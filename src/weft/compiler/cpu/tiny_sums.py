@@ -130,7 +130,7 @@ class TinySumsWriter(GroupWriter):
         """Store a vector of results, and garbage after the last one."""
         self.ends["c"] = max(self.ends["c"], first + L.width)
         if self.tiny.result is dtypes.float16 and vector_bytes() < LONG_VECTORS:
-            value = Value(L, in_register(self.e, L.half_to_bits(value)), dtypes.uint16)
+            value = Value(L, in_register(L.half_to_bits(value)), dtypes.uint16)
         store(L, value, value.dtype, Location(self.places["c"], str(first), False), None)
 
 
