@@ -40,7 +40,7 @@ _Part = tuple[int, int]
 """A matrix of the group, and a part of its rows."""
 
 
-class _Halves:
+class _HalvesOfVectors:
     """How rows of a kind of stack are in halves of vectors. Elements are counted as those of half precision."""
 
     def __init__(self, tiny: Tiny) -> None:
@@ -62,7 +62,7 @@ def takes(tiny: Tiny) -> bool:
     """Whether matrices are computed here."""
     if vector_bytes() >= LONG_VECTORS or tiny.source not in HALVES or tiny.result is not tiny.source:
         return False
-    (rows, columns, inner), half = tiny.extents, _Halves(tiny)
+    (rows, columns, inner), half = tiny.extents, _HalvesOfVectors(tiny)
     if rows == 1 or not FEWEST_COLUMNS <= columns <= half.elements:
         return False
     if half.parts * half.vectors * inner * tiny.lanes > MOST_WORK:
@@ -72,7 +72,7 @@ def takes(tiny: Tiny) -> bool:
     return _are_near(tiny, half)
 
 
-def _are_near(tiny: Tiny, half: _Halves) -> bool:
+def _are_near(tiny: Tiny, half: _HalvesOfVectors) -> bool:
     """Whether the elements of operands are read together, and there are so many terms that this matters."""
     (rows, columns, inner), (_, a_inner, _, b_column) = tiny.extents, tiny.strides
     if half.rows > 1:
@@ -87,7 +87,7 @@ class TinyShortRowsWriter(GroupWriter):
     """Multiplies a group of matrices."""
 
     def __init__(self, tiny: Tiny) -> None:
-        self.half = _Halves(tiny)
+        self.half = _HalvesOfVectors(tiny)
         super().__init__(tiny, max(1, MOST_SUMS_OF_SEVERAL // (self.half.parts * self.half.vectors)))
         self.elements = TinyPairs(self) if self.half.vectors == 2 else TinyHalves(self)
         """Reads right operands in which columns are no neighbours."""
