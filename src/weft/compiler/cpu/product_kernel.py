@@ -27,8 +27,8 @@ TERMS_AHEAD = 8
 """How many terms ahead columns are prefetched, and elements of windows where windows are terms."""
 
 TERMS_AT_ONCE = 4
-"""How many terms are added between two branches, if both operands are in panels, and of windows with short vectors: so
-the processor has fewer instructions besides the multiplications."""
+"""How many terms are added between two branches, if both operands are in panels, and of windows: so the processor has
+fewer instructions besides the multiplications."""
 
 WHOLE = "block"
 """The name of the kernel of whole blocks."""

@@ -86,8 +86,8 @@ class _TilesOfWindows(TilesOverAxes):
         return Panels(self.addresses, "", channels, self.remainder(part.first, channels))
 
     def rows_of(self, left: Panels, row: str, column: str) -> str:
-        asks = f", i1 {self.compare('eq', column, 0)}" if self.columns_first else ""
-        return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}{asks}"
+        asks = self.compare("eq", column, 0)
+        return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}, i1 {asks}"
 
     def note_terms(self, part: Terms) -> None:
         pass

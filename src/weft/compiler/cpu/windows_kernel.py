@@ -10,24 +10,20 @@ from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
-from weft.compiler.cpu.product_kernel import OTHERS, TERMS_AHEAD, PanelKernel
+from weft.compiler.cpu.product_kernel import OTHERS, TERMS_AHEAD, TERMS_AT_ONCE, PanelKernel
 from weft.compiler.cpu.product_step import Block
-from weft.compiler.cpu.product_tiles import keeps_columns
 
 ROWS_AHEAD = 8
-"""How many windows after those of a panel are prefetched: a power of two, at most the numbers in a cache line."""
+"""How many windows after those of a group have addresses, because they are prefetched: as many as a block has rows."""
 
 
 def kernel_of_windows(block: Block, name: str, edge: bool, between: int) -> EmittedFunction:
     """The kernel for a left operand whose rows are windows. The elements of a window are ``%channels`` neighbouring
     numbers each, which are terms; the first one here is number ``%offset`` of its element. ``%addresses`` has for each
     window the address for an element, and then, ``between`` addresses after these, those for the next element: see
-    `windows_in_memory.write_addresses`. Columns are in whole vectors.
-
-    If a panel of columns stays in the first cache, windows are read for each panel, so the windows after these are
-    prefetched only if ``%asks``.
-    """
-    written = (_KernelOfGroupsOfWindows if keeps_columns(block) else _PanelKernelOfWindows)(block, edge, between)
+    `windows_in_memory.write_addresses`. Columns are in whole vectors. If the kernel ``%asks``, windows after these are
+    prefetched."""
+    written = _PanelKernelOfWindows(block, edge, between)
     return written.e, written.function(name)
 
 
@@ -41,7 +37,7 @@ def kernel_of_elements(block: Block, name: str, edge: bool, of_one: bool) -> Emi
 
 
 class _PanelKernelOfWindows(PanelKernel):
-    parameters = f"ptr %addresses, i64 %channels, i64 %offset, {OTHERS}"
+    parameters = f"ptr %addresses, i64 %channels, i64 %offset, i1 %asks, {OTHERS}"
     masks_columns = False
 
     def __init__(self, block: Block, edge: bool, between: int) -> None:
@@ -66,22 +62,6 @@ class _PanelKernelOfWindows(PanelKernel):
 
     def _add_element(self, rows: Sequence[str], behind: str, begin: str, stop: str) -> None:
         """Add the terms of an element of all windows; ``behind`` has the addresses for the windows after these."""
-        with self.e.loop(begin, stop) as term:
-            # The rows after these are needed next. Each term prefetches from one of them: in a loop without another
-            # one inside, fewer branches are predicted wrongly.
-            following = self.e.assign(f"and i64 {term}, {ROWS_AHEAD - 1}")
-            row = self.e.load("ptr", self.moved(behind, following, "ptr"))
-            prefetch(self.e, self._further(row, term), READ_SOON)
-            self._add_term(rows, term)
-
-    def _term(self, number: str) -> str:
-        return number
-
-
-class _KernelOfGroupsOfWindows(_PanelKernelOfWindows):
-    parameters = f"ptr %addresses, i64 %channels, i64 %offset, i1 %asks, {OTHERS}"
-
-    def _add_element(self, rows: Sequence[str], behind: str, begin: str, stop: str) -> None:
         # The loop over terms has no other instructions than it needs: then another program on the same core, which
         # shares its instruction decoders, delays the multiplications less.
         with self.e.when("%asks"), self.e.loop(begin, stop, CACHE_LINE // self.block.dtype.size) as first:
@@ -89,6 +69,9 @@ class _KernelOfGroupsOfWindows(_PanelKernelOfWindows):
                 following = self.e.load("ptr", self.moved(behind, row, "ptr"))
                 prefetch(self.e, self._further(following, first), READ_SOON)
         self._add_several(rows, begin, stop)
+
+    def _term(self, number: str) -> str:
+        return number
 
 
 class _PanelKernelOfElements(PanelKernel):
@@ -104,10 +87,16 @@ class _PanelKernelOfElements(PanelKernel):
             self._ask_for(target)
         rows = range(1 if self.of_one else self.block.rows)
         tables = [self.e.load("ptr", self.moved("%tables", row, "ptr")) for row in rows]
-        with self.e.loop("0", "%inner") as term:
-            prefetch(self.e, self._further(self._address(tables[0], self.add(term, TERMS_AHEAD)), "%row"), READ_SOON)
-            rows_of_term = [self._address(tables[0], term)] * self.block.rows if self.of_one else tables
-            self._add_term(rows_of_term, term)
+        several = self.subtract("%inner", self.remainder("%inner", TERMS_AT_ONCE))
+        with self.e.loop("0", several, TERMS_AT_ONCE) as first:
+            for number in range(TERMS_AT_ONCE):
+                self._add_window(tables, self.add(first, number))
+        with self.e.loop(several, "%inner") as term:
+            self._add_window(tables, term)
+
+    def _add_window(self, tables: Sequence[str], term: str) -> None:
+        prefetch(self.e, self._further(self._address(tables[0], self.add(term, TERMS_AHEAD)), "%row"), READ_SOON)
+        self._add_term([self._address(tables[0], term)] * self.block.rows if self.of_one else tables, term)
 
     def _address(self, table: str, term: str) -> str:
         return self.e.load("ptr", self.moved(table, term, "ptr"))
