@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 import weft.core as mx
 from weft.runtime.available import forget_engine, register_engine
 from weft.runtime.engine import Engine
 from weft.runtime.streams import drain_all
+
+needs_no_gpu = pytest.mark.skipif(mx.is_available(mx.gpu), reason="this machine has a GPU")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.devices import needs_no_gpu
 from weft.errors import TraceError
 
 MISSING = {"complex128": "MLX has no complex numbers of double precision."}
@@ -93,6 +94,7 @@ def test_namespace() -> None:
     assert info.capabilities()["data-dependent shapes"] is True
 
 
+@needs_no_gpu
 def test_devices() -> None:
     a = mx.zeros((2,), device=mx.cpu)
     assert a.device == mx.Device(mx.cpu, 0)

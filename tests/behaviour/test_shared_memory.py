@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.devices import needs_no_gpu
 
 
 def shared(a: mx.array) -> np.ndarray:
@@ -166,6 +167,7 @@ class CodeDescriptions(Foreign):
         return self.a.__dlpack__(**self.keywords)
 
 
+@needs_no_gpu
 def test_dlpack_elsewhere() -> None:
     a = mx.arange(3)
     for version in (None, (1, 0)):

@@ -14,6 +14,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import Counted, assert_same_bits
+from tests.devices import needs_no_gpu
 from weft.errors import EvaluationError
 from weft.runtime.streams import Event, worker_of
 
@@ -275,8 +276,6 @@ def test_many_streams_come_and_go() -> None:
         stream = mx.new_stream(mx.cpu)
         assert mx.add(mx.array(1), 1, stream=stream).item() == 2
 
-
-needs_no_gpu = pytest.mark.skipif(mx.is_available(mx.gpu), reason="this machine has a GPU")
 
 ABSENT: dict[str, Callable[[], Any]] = {
     "an operation": lambda: mx.add(mx.array(1), 2, stream=mx.gpu),

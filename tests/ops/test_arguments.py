@@ -215,7 +215,6 @@ ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: mx.diagonal(A, 0, 1, 1), ValueError, "different axes"),
     (lambda: mx.diag(mx.zeros((2, 2, 2))), ValueError, "3 dimensions"),
     (lambda: mx.astype(A, "float32"), TypeError, "mx.float32"),  # type: ignore[arg-type]  # on purpose
-    (lambda: mx.add(A, A, stream=mx.gpu), ValueError, "not available"),
 ]
 
 
