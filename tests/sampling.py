@@ -69,13 +69,14 @@ def leave_variants(items: Sequence[pytest.Item], seed: int, complete: bool) -> N
 
 
 def leave_checks(items: Sequence[pytest.Item], seed: int, complete: bool) -> None:
-    """Move half of the tests with the mark `some_checks` that a file has for the same parameters to the slow tests.
+    """Move half of the tests with the mark `some_checks` that a file has for the same parameters, or for rows of the
+    same name, to the slow tests.
 
     The seed draws which, so that all parameters are in some checks; ``complete`` keeps all.
     """
     groups: defaultdict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
     for item in _marked(items, "some_checks", complete):
-        parameters = [value for name, value in item.callspec.params.items() if name != "cases"]
+        parameters = [getattr(value, "name", value) for name, value in item.callspec.params.items() if name != "cases"]
         groups[item.parent, str(parameters)].append(item)
     for (_, parameters), checks in groups.items():
         _leave(checks, drawn_cases(seed, parameters, -(-len(checks) // 2), checks), complete)

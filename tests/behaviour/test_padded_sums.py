@@ -95,7 +95,7 @@ def added_up(monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], *arg
         return found
 
 
-@pytest.mark.some_rows(24)
+@pytest.mark.some_rows(14)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=str)
 @pytest.mark.parametrize("fewest", [2, padded_sums.FEWEST_JOINED])
@@ -109,7 +109,7 @@ def test_gradients_have_the_bits_of_sums(
     assert_same_bits(mx.compile(mx.grad(function))(x), expected)
 
 
-@pytest.mark.some_rows(8)
+@pytest.mark.some_rows(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_transformed_gradients_have_the_bits_of_sums(name: str, fewest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     function = FUNCTIONS[name]
@@ -131,7 +131,7 @@ def test_transformed_gradients_have_the_bits_of_sums(name: str, fewest: int, mon
         assert_same_bits(mx.compile(transformed)(at), expected)
 
 
-@pytest.mark.some_rows(8)
+@pytest.mark.some_rows(5)
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "split"])
 def test_shapeless_gradients_have_the_bits_of_sums(name: str, fewest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     function = FUNCTIONS[name]

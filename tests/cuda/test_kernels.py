@@ -66,15 +66,15 @@ def test_the_order_of_folds(cases: Cases, rng: np.random.Generator) -> None:
             assert same_bits(lambda x, name=name, axis=axis: FOLDS[name](x, axis), x), (name, shape, axis)
 
 
-def test_long_sweeps_of_few_threads(rng: np.random.Generator) -> None:
+def test_long_sweeps_of_few_threads(cases: Cases, rng: np.random.Generator) -> None:
     """Many terms are read together, then fewer, and the last ones one by one."""
     x = mx.array((rng.normal(size=(107, 9)) * 10.0 ** rng.integers(-3, 4, size=(107, 9))).astype(np.float32))
     with mx.stream(mx.gpu):
         ((record,),) = [plan.describe().records for plan in plans_of(lambda x: mx.sum(x * 2, axis=0), x)]
     assert record.launch is not None
     assert scheduling.schedule_of(record.launch).few_threads
-    for name, fold in FOLDS.items():
-        assert same_bits(lambda x, fold=fold: fold(x * 2, 0), x), name
+    for name in cases.some(4, list(FOLDS)):
+        assert same_bits(lambda x, name=name: FOLDS[name](x * 2, 0), x)
 
 
 SHARED: dict[str, tuple[Callable[[mx.array], mx.array], tuple[int, ...]]] = {
@@ -164,7 +164,7 @@ def test_parts_of_sweeps(rng: np.random.Generator, monkeypatch: pytest.MonkeyPat
 
 
 def test_long_rows_that_are_only_folded(
-    engine: BlocksEngine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    engine: BlocksEngine, cases: Cases, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduling, "ENOUGH_FOLDS", 1)
     evaluate.forget_plans()
@@ -175,9 +175,9 @@ def test_long_rows_that_are_only_folded(
     assert record.launch is not None
     assert scheduling.schedule_of(record.launch).walk is schedule.Walk.FOLDS
     with engine.in_order(in_stretches(rng)):
-        for row in rows:
-            assert same_bits(lambda x: mx.sum(x / 3, axis=1), row)
-            assert same_bits(lambda x: mx.argmax(x, axis=1), row)
+        for number in cases.some(2, range(len(rows))):
+            assert same_bits(lambda x: mx.sum(x / 3, axis=1), rows[number])
+            assert same_bits(lambda x: mx.argmax(x, axis=1), rows[number])
     assert same_bits(lambda x: mx.stack([mx.max(x, axis=1), mx.sum(mx.sin(x), axis=1)]), rows[0])
     assert same_bits(lambda x: mx.sum(x + 1j * x, axis=1), rows[1])
     evaluate.forget_plans()

@@ -156,6 +156,7 @@ def test_vjp_is_the_transpose(row: Row, seed: int) -> None:
     check_vjp(Problem(row, precise_dtype(row) or "float64", seed))
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("second order", DOUBLE))
 def test_second_order(row: Row, seed: int) -> None:
@@ -171,12 +172,14 @@ def test_second_order_in_single_precision(cases: Cases, seed: int) -> None:
             check_second_order(Problem(rows[name], precise_dtype(rows[name]) or "", seed), SINGLE_STEP, 2e-2)
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("jvp", COMPLEX))
 def test_jvp_of_complex_numbers(row: Row, seed: int) -> None:
     check_jvp(Problem(row, "complex64", seed))
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vjp", COMPLEX))
 def test_vjp_of_complex_numbers(row: Row, seed: int) -> None:

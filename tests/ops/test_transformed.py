@@ -68,6 +68,7 @@ def assert_same(got: np.ndarray, want: np.ndarray, where: str) -> None:
         np.testing.assert_array_equal(got, want, err_msg=where)
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_to_the_last_axis(row: Row, seed: int) -> None:
@@ -94,6 +95,7 @@ def gradient_of(row: Row, arguments: Sequence[np.ndarray]) -> Any:
     return lambda *arrays: flat(gradient(*arrays))
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("vmap", WITH_ARGUMENTS))
 def test_vmap_of_the_gradient_is_a_loop(row: Row, seed: int) -> None:
@@ -105,6 +107,7 @@ def test_vmap_of_the_gradient_is_a_loop(row: Row, seed: int) -> None:
         assert_same(to_numpy(got), np.stack([to_numpy(want) for want in wanted]), "gradient")
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("compile", WITH_ARGUMENTS))
 def test_compiled_gradient_gives_the_same_bits(row: Row, seed: int) -> None:
@@ -132,6 +135,7 @@ def test_compiled_gives_the_same_bits(row: Row, seed: int) -> None:
             compared(row, row.sample(seed + again, dtype), compiled)
 
 
+@pytest.mark.some_checks
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", checked("shapeless", WITH_ARGUMENTS))
 def test_shapeless_serves_other_shapes(row: Row, seed: int) -> None:

@@ -200,7 +200,7 @@ INTERRUPTED = """
 
 
     signal.signal(signal.SIGALRM, interrupt)
-    end, count = time.monotonic() + 1.2, 0
+    end, count = time.monotonic() + 0.7, 0
     while time.monotonic() < end or count <= 20:
         try:
             until(time.monotonic() + 5)
