@@ -50,7 +50,7 @@ collect_ignore = ["src/weft/as_mlx.py"]
 collect_ignore_glob = ["tests/clients/run_*.py"]
 
 # Compiling makes the first example of a test slower than others, so a deadline would be meaningless.
-hypothesis.settings.register_profile("weft", deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("weft", deadline=None, max_examples=30, print_blob=True)
 hypothesis.settings.register_profile("thorough", parent=hypothesis.settings.get_profile("weft"), max_examples=1000)
 hypothesis.settings.load_profile("weft")
 

@@ -106,6 +106,7 @@ class Program:
         return walk(value)
 
 
+@pytest.mark.some_rows(10)
 @pytest.mark.parametrize("outputs", ["cache", "both again", "seen", "all"])
 @pytest.mark.parametrize("inputs", ["both", "cache", "None", "all"])
 def test_short_calls_are_like_long_ones(monkeypatch: pytest.MonkeyPatch, inputs: str, outputs: str) -> None:

@@ -79,7 +79,7 @@ def compose(order: tuple[str, ...], f: Function) -> Function:
     return f
 
 
-@pytest.mark.some_rows(56)
+@pytest.mark.some_rows(40)
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
 def test_every_order(order: tuple[str, ...]) -> None:
     x = point()

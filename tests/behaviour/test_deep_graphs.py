@@ -101,6 +101,7 @@ TRANSFORMED: dict[str, Callable[[Callable[[mx.array], mx.array]], Callable[[mx.a
 }
 
 
+@pytest.mark.some_rows(6)
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_every_transformation_of_a_deep_graph(name: str) -> None:
     result = TRANSFORMED[name](lambda x: rotation(x, SHORTER))(mx.array([0.5, 0.25]))

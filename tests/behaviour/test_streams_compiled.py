@@ -84,7 +84,7 @@ def check_ten_streams(function: Callable[[mx.array], Any], counted: Counted, x: 
     assert seen[1:] == seen[:-1]
 
 
-@pytest.mark.some_rows(40)
+@pytest.mark.some_rows(28)
 @pytest.mark.parametrize("compiled_first", [False, True], ids=["compiled last", "compiled first"])
 @pytest.mark.parametrize("transformation", TRANSFORMATIONS)
 @pytest.mark.parametrize("function", FUNCTIONS)

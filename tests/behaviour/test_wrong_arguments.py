@@ -162,7 +162,7 @@ def same(left: Any, right: Any) -> bool:
     return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in arrays)
 
 
-@pytest.mark.some_rows(60)
+@pytest.mark.some_rows(40)
 @pytest.mark.some_checks
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers_of_numpy_are_as_good_as_those_of_python(name: str, cases: Cases) -> None:

@@ -60,7 +60,7 @@ def check(rng: np.random.Generator, layout: str, length: int, most: float) -> No
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("lengths", "most"), [(SHORT, 3e-7), (COMPOSITE, 3e-7), (PRIME_FACTORS, 6e-7)])
 def test_lengths(lengths: Any, most: float, layout: str, cases: Cases, rng: np.random.Generator) -> None:
-    for length in cases.some(3, list(lengths)):
+    for length in cases.some(2, list(lengths)):
         check(rng, layout, length, most)
 
 

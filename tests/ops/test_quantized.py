@@ -112,6 +112,7 @@ def test_every_way_to_compute_a_product_gives_its_bits(cases: Cases, rng: np.ran
         assert mx.array_equal(found, wanted(x, parts, transpose, form)).item()
 
 
+@pytest.mark.some_rows(2)
 @pytest.mark.parametrize(("bits", "mode"), [(4, "affine"), (8, "affine"), (4, "mxfp4"), (8, "mxfp8")])
 def test_single_rows_times_matrices_of_all_lengths(rng: np.random.Generator, bits: int, mode: str) -> None:
     """The words of a row are read in spans; the last span may overlap the one before."""

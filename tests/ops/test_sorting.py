@@ -101,7 +101,7 @@ def check(x: mx.array, places: np.ndarray, start: int, count: int) -> None:
 GRID = [shape for shape in product(ROWS, LENGTHS) if shape[0] * shape[1] <= 20 * LONG]
 
 
-@pytest.mark.some_rows(36)
+@pytest.mark.some_rows(24)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_bit(dtype: str, kind: str, cases: Cases, rng: np.random.Generator) -> None:

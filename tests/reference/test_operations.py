@@ -30,7 +30,7 @@ def check(row: Row, dtype: str, seed: int) -> None:
             assert bits(to_numpy(here)) == bits(to_numpy(there)), dtype
 
 
-@pytest.mark.some_rows(90)
+@pytest.mark.some_rows(60)
 @pytest.mark.some_variants
 @pytest.mark.parametrize("row", [pytest.param(row, id=row.id) for row in ROWS if row.dtypes])
 def test_the_bits_of_the_cpu(row: Row, cases: Cases, seed: int) -> None:
