@@ -241,7 +241,8 @@ def copies_rows(dtype: Dtype, sources: Sources, extents: tuple[int, int, int], s
     has few lines."""
     rows, columns, inner = extents
     takes = has_short_registers() and sources.left is dtype and sources.right is dtype and not dtype.is_complex
-    room = WAY_BYTES // dtype.size + rows * (inner + WAY_BYTES // 64)
+    # Rows are some vectors longer there, and begin less than `WAY_BYTES` after the beginning of the memory.
+    room = WAY_BYTES // dtype.size + rows * (inner + 3 * SHORT_VECTOR // dtype.size)
     fits = room <= CONVERTED and columns >= COPIED_FOR and rows > 1
     return takes and fits and strides[1] == 1 and inner >= 2 * DEPTH and _are_apart(dtype, strides[3], WAY_BYTES)
 

@@ -50,12 +50,12 @@ class _HalvesOfVectors:
         self.columns = 1 << (tiny.extents[1] - 1).bit_length()
         self.rows = self.elements // self.columns
         """How many elements a half has, as rows of so many columns."""
-        self._of_matrix = tiny.extents[0]
+        self._rows_of_matrix = tiny.extents[0]
 
     @property
     def parts(self) -> int:
         """How many parts a matrix has: those of its rows that fill a vector of results."""
-        return -(-self._of_matrix // (2 * self.rows))
+        return -(-self._rows_of_matrix // (2 * self.rows))
 
 
 def takes(tiny: Tiny) -> bool:
