@@ -12,9 +12,9 @@ import weft
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
-from weft.compiler.cpu import product_amx
+from weft.compiler.cpu.products.packed import amx
 
-pytestmark = pytest.mark.skipif(not product_amx.is_available(), reason="this processor has no tile registers")
+pytestmark = pytest.mark.skipif(not amx.is_available(), reason="this processor has no tile registers")
 
 SHAPES: dict[str, tuple[tuple[int, ...], int, int]] = {
     "one block": ((2, 4, 77, 48), 4, 130),
@@ -109,5 +109,5 @@ def test_attached_kernels_give_the_bits_of_kernels_of_their_own(columns: int, in
             compiled = mx.compile(lambda x, y, function=function: function(x @ y))
             assert_same_bits(compiled(x, y), function(product))
             plan = str(plans_of(compiled, x, y)[-1])
-            few = function is elements or columns < product_amx.WIDEST or inner < product_amx.DEPTH
+            few = function is elements or columns < amx.WIDEST or inner < amx.DEPTH
             assert ("attached to it" in plan) == few, plan

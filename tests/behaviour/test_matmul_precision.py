@@ -15,10 +15,10 @@ import weft
 import weft.core as mx
 import weft.primitives as p
 from weft.compiler import rewrites
-from weft.compiler.cpu import product_amx
+from weft.compiler.cpu.products.packed import amx
 
 FAST, REPRODUCIBLE = "fast", "reproducible"
-has_tile_registers = pytest.mark.skipif(not product_amx.is_available(), reason="this processor has no tile registers")
+has_tile_registers = pytest.mark.skipif(not amx.is_available(), reason="this processor has no tile registers")
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 def instruction(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The sums of TDPBF16PS."""
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
-    for start in range(0, a.shape[1], product_amx.TERMS):
+    for start in range(0, a.shape[1], amx.TERMS):
         halves = [np.zeros_like(total), np.zeros_like(total)]
-        for term in range(start, min(start + product_amx.TERMS, a.shape[1])):
+        for term in range(start, min(start + amx.TERMS, a.shape[1])):
             halves[term % 2] = fused(a[:, term], b[term], halves[term % 2])
         total = total + (halves[0] + halves[1])
     return total
@@ -161,7 +161,7 @@ def test_products_that_planning_makes_are_reproducible(dtype: mx.Dtype, monkeypa
         mx.eval(mx.conv2d(x, w))
         assert set(found) == {REPRODUCIBLE}
         mx.eval(mx.fast.scaled_dot_product_attention(q, q, q, scale=1.0))
-    in_tiles = dtype == mx.bfloat16 and product_amx.is_available()
+    in_tiles = dtype == mx.bfloat16 and amx.is_available()
     assert set(found) == ({REPRODUCIBLE, FAST} if in_tiles else {REPRODUCIBLE})
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.gates import wait_until
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.pool_waiting import SPIN_NANOSECONDS
 from weft.compiler.cpu.step_loop import runtime_functions
+from weft.compiler.cpu.threads.waiting import SPIN_NANOSECONDS
 from weft.runtime.executor import Executor
 from weft.runtime.steps import POOL, Step, StepTable, Table
 

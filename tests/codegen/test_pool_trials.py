@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from weft.compiler.cpu.pool_trials import RESTED, ROUNDS, TURNS_OF_ROUND, TURNS_OF_RUNG, WATCHED
 from weft.compiler.cpu.step_loop import runtime_functions
+from weft.compiler.cpu.threads.trials import RESTED, ROUNDS, TURNS_OF_ROUND, TURNS_OF_RUNG, WATCHED
 from weft.runtime.executor import Executor
 from weft.runtime.steps import DONE, POOL, Step, StepTable, Table
 

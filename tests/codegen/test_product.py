@@ -15,11 +15,15 @@ from tests.codegen.planned import plans_of
 from tests.sampling import Cases
 from weft import dtypes
 from weft.compiler.codegen import loading
-from weft.compiler.cpu import few_rows, product, product_pairs, product_tiles, rows_at_once
-from weft.compiler.cpu.few_rows_strip import MOST_ROWS_OF_LITTLE, Strip
-from weft.compiler.cpu.half_squares import SHORT_VECTOR
-from weft.compiler.cpu.product_step import SQUARE, Block, Sources
-from weft.compiler.cpu.product_tiles import Way
+from weft.compiler.cpu.products import tiles as product_tiles
+from weft.compiler.cpu.products.few_rows import rows_at_once
+from weft.compiler.cpu.products.few_rows import step as few_rows
+from weft.compiler.cpu.products.few_rows.strip import MOST_ROWS_OF_LITTLE, Strip
+from weft.compiler.cpu.products.half_squares import SHORT_VECTOR
+from weft.compiler.cpu.products.packed import blocks as product
+from weft.compiler.cpu.products.packed import pairs as product_pairs
+from weft.compiler.cpu.products.step import SQUARE, Block, Sources
+from weft.compiler.cpu.products.tiles import Way
 from weft.primitives.products import DEPTH
 
 NUMPY = {dtypes.float32: np.float32, dtypes.float64: np.float64, dtypes.complex64: np.complex64}

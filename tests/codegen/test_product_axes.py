@@ -11,7 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
-from weft.compiler.cpu.product_parts import MANY_TERMS
+from weft.compiler.cpu.products.parts import MANY_TERMS
 from weft.primitives.products import DEPTH
 
 Operand = Callable[[mx.array], mx.array]

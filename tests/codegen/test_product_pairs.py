@@ -11,7 +11,7 @@ import weft
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.sampling import Cases
-from weft.compiler.cpu import product_pairs
+from weft.compiler.cpu.products.packed import pairs as product_pairs
 
 pytestmark = pytest.mark.skipif(not product_pairs.is_available(), reason="this processor has no such instruction")
 

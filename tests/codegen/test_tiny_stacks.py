@@ -15,8 +15,10 @@ from tests.checks import run_python
 from tests.sampling import Cases
 from weft import dtypes
 from weft.compiler.codegen import host
-from weft.compiler.cpu import converted_stacks, matmul, tiny_stacks
-from weft.compiler.cpu.tiny_groups import Tiny
+from weft.compiler.cpu.products import matmul
+from weft.compiler.cpu.products.tiny import converted_stacks
+from weft.compiler.cpu.products.tiny import stacks as tiny_stacks
+from weft.compiler.cpu.products.tiny.groups import Tiny
 from weft.primitives.routine import Operand, RoutineCall
 from weft.runtime.precision import REPRODUCIBLE
 

@@ -10,7 +10,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 from tests.checks import bits
-from weft.compiler.cpu import matmul
+from weft.compiler.cpu.products import matmul
 from weft.compiler.remaking import saves_memory
 from weft.compiler.target import FusionLimits
 

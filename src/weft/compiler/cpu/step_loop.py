@@ -13,7 +13,8 @@ import re
 from functools import cache
 
 from weft.compiler.codegen import loading
-from weft.compiler.cpu import dict_reading, pool
+from weft.compiler.cpu import dict_reading
+from weft.compiler.cpu.threads import pool
 from weft.runtime.steps import HEAD_FIELDS, STEP_FIELDS, TRIAL_FIELDS, Fields
 
 _PAUSES = {

@@ -80,18 +80,18 @@ class CpuTarget(Target):
 host.functions = step_loop.runtime_functions
 implemented_in(
     CpuTarget.kind,
-    "weft.compiler.cpu.matmul",
-    "weft.compiler.cpu.shared_panels",
-    "weft.compiler.cpu.matmul_in_panels",
-    "weft.compiler.cpu.matmul_sums",
+    "weft.compiler.cpu.products.matmul",
+    "weft.compiler.cpu.products.shared_panels",
+    "weft.compiler.cpu.products.matmul_in_panels",
+    "weft.compiler.cpu.products.matmul_sums",
     "weft.compiler.cpu.quantized.steps",
     "weft.compiler.cpu.quantized.rows",
     "weft.compiler.cpu.sorting.steps",
     "weft.compiler.cpu.sorting.searching",
     "weft.compiler.cpu.lapack",
     "weft.compiler.cpu.fourier.steps",
-    "weft.compiler.cpu.depthwise",
-    "weft.compiler.cpu.convolutions",
+    "weft.compiler.cpu.products.depthwise",
+    "weft.compiler.cpu.products.convolutions",
 )
-replaced_in(CpuTarget.kind, "weft.compiler.cpu.attention", "attention")
-replaced_in(CpuTarget.kind, "weft.compiler.cpu.convolutions", "convolution", "convolution_weights")
+replaced_in(CpuTarget.kind, "weft.compiler.cpu.products.attention", "attention")
+replaced_in(CpuTarget.kind, "weft.compiler.cpu.products.convolutions", "convolution", "convolution_weights")

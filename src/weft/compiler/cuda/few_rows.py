@@ -1,9 +1,9 @@
 """Products of a few rows with a matrix, in about the time that it takes to read the matrix.
 
-A unit of work is a strip of columns. Sums are made in the same order as in `weft.compiler.cpu.product`: in blocks of
-256 terms, each summed in order. So each block of each column is a *chain* of additions, and a thread does one chain at
-a time. Then, for each result, a thread adds up its blocks. To read whole cache lines, the threads of a warp together
-read what all their chains need, and pass it on through shared memory.
+A unit of work is a strip of columns. Sums are made in the same order as in `weft.compiler.cpu.products.packed.blocks`:
+in blocks of 256 terms, each summed in order. So each block of each column is a *chain* of additions, and a thread does
+one chain at a time. Then, for each result, a thread adds up its blocks. To read whole cache lines, the threads of a
+warp together read what all their chains need, and pass it on through shared memory.
 """
 
 from __future__ import annotations

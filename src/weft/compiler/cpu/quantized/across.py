@@ -17,8 +17,8 @@ from weft.compiler.codegen.quantized import field, scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch
-from weft.compiler.cpu.product_squares import square, terms_of_square
-from weft.compiler.cpu.product_step import read
+from weft.compiler.cpu.products.step import read
+from weft.compiler.cpu.products.term_squares import square, terms_of_square
 from weft.compiler.cpu.quantized import float4
 from weft.compiler.cpu.quantized.codes import VectorCoding, number
 from weft.dtypes import Dtype

@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft import dtypes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.product_squares import square
+from weft.compiler.cpu.products.term_squares import square
 from weft.compiler.cpu.quantized.across import Across, WeightRows
 from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.primitives.quantized_formats import WORD

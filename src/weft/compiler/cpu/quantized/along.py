@@ -9,7 +9,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.quantized import scale, scale_image, scaled
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Integers
-from weft.compiler.cpu.product_step import read
+from weft.compiler.cpu.products.step import read
 from weft.compiler.cpu.quantized.codes import VectorCoding, number
 from weft.primitives.quantized_formats import WORD
 

@@ -1,7 +1,7 @@
 """Products of several or many rows with a quantised matrix: parts of the matrix are decoded into panels, which the
 second cache holds, and blocks of the result are computed as for other matrices.
 
-Sums are made in the same order as in `weft.compiler.cpu.product`.
+Sums are made in the same order as in `weft.compiler.cpu.products.packed.blocks`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
-from weft.compiler.cpu.product_kernel import WHOLE, all_edges, kernel, kernels
-from weft.compiler.cpu.product_packing import pack_across
-from weft.compiler.cpu.product_step import SQUARE, Block
-from weft.compiler.cpu.product_tiles import GROUP, TILE_BYTES, block_of
+from weft.compiler.cpu.products.packed.kernel import WHOLE, all_edges, kernel, kernels
+from weft.compiler.cpu.products.packed.packing import pack_across
+from weft.compiler.cpu.products.step import SQUARE, Block
+from weft.compiler.cpu.products.tiles import GROUP, TILE_BYTES, block_of
 from weft.compiler.cpu.quantized.across import Across, keeping
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding

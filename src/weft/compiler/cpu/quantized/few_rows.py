@@ -2,7 +2,7 @@
 multiplied as integers.
 
 A unit of work is a strip of columns, which are rows of the matrix. Sums are made in the same order as in
-`weft.compiler.cpu.product`.
+`weft.compiler.cpu.products.packed.blocks`.
 """
 
 from __future__ import annotations

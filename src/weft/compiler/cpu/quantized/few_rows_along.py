@@ -1,7 +1,7 @@
 """Products of a few rows with a quantised matrix whose rows are terms. Several of these rows are read side by side,
 each along a strip of columns, while the sums of the strip stay in the first cache.
 
-Sums are made in the same order as in `weft.compiler.cpu.product`.
+Sums are made in the same order as in `weft.compiler.cpu.products.packed.blocks`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of, read, write
-from weft.compiler.cpu.product_step import below
+from weft.compiler.cpu.products.few_rows.rows_at_once import FEWEST_ROWS, widest_of
+from weft.compiler.cpu.products.step import below
 from weft.compiler.cpu.quantized.along import Along
 from weft.compiler.cpu.quantized.codes import VectorCoding
 from weft.compiler.cpu.quantized.step import COLUMNS, GROUP_SHIFT, GROUPS, INNER, PER_ROW, QuantizedStepWriter, Unit
-from weft.compiler.cpu.rows_at_once import FEWEST_ROWS, widest_of
 from weft.primitives.products import DEPTH
 from weft.primitives.quantized_formats import WORD
 

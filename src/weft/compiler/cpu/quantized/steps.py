@@ -6,12 +6,12 @@ from math import prod
 from typing import Any, NamedTuple
 
 import weft.primitives as p
-from weft.compiler.cpu.product_tiles import block_of, tile_of
+from weft.compiler.cpu.products.few_rows.rows_at_once import width_of
+from weft.compiler.cpu.products.tiles import block_of, tile_of
 from weft.compiler.cpu.quantized import blocks, few_rows, few_rows_along, runs
 from weft.compiler.cpu.quantized.codes import VectorCoding, coding_of
 from weft.compiler.cpu.quantized.digits import digits_of_processor, scratch_bytes
 from weft.compiler.cpu.quantized.digits import step as step_of_digits
-from weft.compiler.cpu.rows_at_once import width_of
 from weft.graph.node import Node
 from weft.primitives.quantized_formats import QuantizedFormat
 from weft.primitives.routine import RoutineCall, RoutineStep

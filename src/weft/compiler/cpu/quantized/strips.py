@@ -9,7 +9,7 @@ from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.product_step import below
+from weft.compiler.cpu.products.step import below
 from weft.compiler.cpu.quantized.across import Across, WeightRows
 from weft.compiler.cpu.quantized.across_ahead import AcrossAhead
 from weft.compiler.cpu.quantized.codes import VectorCoding

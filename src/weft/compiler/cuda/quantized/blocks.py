@@ -1,9 +1,9 @@
 """Products with quantised matrices, tile by tile of the result: a part of the matrix is decoded into shared memory,
 from where each thread multiplies some rows with some columns.
 
-Sums are made in the same order as in `weft.compiler.cpu.product`. The sum of a block of 256 terms is made in registers;
-the sums of blocks are added to the result in memory. If there are few tiles, all blocks of terms are done at once,
-their sums are stored in scratch memory, and another step adds them up.
+Sums are made in the same order as in `weft.compiler.cpu.products.packed.blocks`. The sum of a block of 256 terms is
+made in registers; the sums of blocks are added to the result in memory. If there are few tiles, all blocks of terms are
+done at once, their sums are stored in scratch memory, and another step adds them up.
 """
 
 from __future__ import annotations

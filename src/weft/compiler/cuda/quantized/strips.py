@@ -1,8 +1,8 @@
 """How the threads of a block divide a product of a few rows with a transposed quantised matrix among them.
 
 A unit of work is a strip of columns, which are rows of the matrix. Sums are made in the same order as in
-`weft.compiler.cpu.product`: in blocks of 256 terms, each summed in order. So each block of each column is a *chain* of
-additions, and a thread does one chain at a time.
+`weft.compiler.cpu.products.packed.blocks`: in blocks of 256 terms, each summed in order. So each block of each column
+is a *chain* of additions, and a thread does one chain at a time.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Products of matrices and of windows of arrays on the CPU, in generated code."""
