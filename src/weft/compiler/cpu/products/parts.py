@@ -31,6 +31,11 @@ BYTES_OF_THREAD = 1 << 20
 """The most bytes of parts for each thread: its second cache holds them until they are added up."""
 MANY_TERMS = 4
 """There must be so many times as many terms as rows, or columns."""
+BYTES_OF_WINDOWS, MOST_BYTES = 4 << 20, 64 << 20
+"""The most bytes of parts for each thread, and for all, of sums over windows. Windows are not packed: each tile of the
+result reads those of all terms from caches that are further away than those of parts."""
+READING_WINDOWS = 1.15
+"""How much longer sums over windows therefore take than `tiles.time_of` says, if they are not computed in parts."""
 SECOND_STEP = 1 << 18
 """Beginning the second step takes the time of this many multiplications."""
 MOST_ROWS = rows_at_once.FEWEST_ROWS
@@ -50,11 +55,14 @@ def count_of(block: Block, extents: tuple[int, int, int], matrices: int, threads
     rows, columns, inner = extents
     count = -(-inner // DEPTH)
     results = matrices * rows * columns
-    if threads == 1 or count < 2 or inner < MANY_TERMS * max(rows, columns):
+    of_windows = lying.left
+    if threads == 1 or count < 2 or (inner < MANY_TERMS * max(rows, columns) and not of_windows):
         return 1
-    if count * results * block.dtype.size > threads * BYTES_OF_THREAD:
+    most = min(threads * BYTES_OF_WINDOWS, MOST_BYTES) if of_windows else threads * BYTES_OF_THREAD
+    if count * results * block.dtype.size > most:
         return 1
     whole, _ = tiles.time_of(block, extents, matrices, threads, lying)
+    whole *= READING_WINDOWS if of_windows else 1.0
     apart, busy = tiles.time_of(block, (rows, columns, DEPTH), count * matrices, threads, lying)
     adding = SECOND_STEP + 2 * tiles.PASSING * count * results / busy
     return count if apart + adding < whole else 1
