@@ -46,6 +46,9 @@ class Integers:
     def larger(self, left: str, right: str | int) -> str:
         return self.either(self.compare("sgt", left, right), left, right)
 
+    def both_hold(self, one: str, other: str) -> str:
+        return self.e.assign(f"and i1 {one}, {other}")
+
     def negated(self, condition: str) -> str:
         return self.e.assign(f"xor i1 {condition}, true")
 

@@ -71,7 +71,7 @@ class _RunsStep(StripStep):
         for step in range(1, self.strip.rows):
             position = self.add(product, step)
             equal = self.compare("eq", self.index(self.smaller(position, last)), index)
-            both = self.e.assign(f"and i1 {self.compare('slt', position, stop)}, {equal}")
-            same = self.e.assign(f"and i1 {same}, {both}")
+            both = self.both_hold(self.compare("slt", position, stop), equal)
+            same = self.both_hold(same, both)
             count = self.add(count, self.e.assign(f"zext i1 {same} to i64"))
         return count

@@ -163,18 +163,17 @@ class _FewRowsStep(ProductStepWriter):
         # Rows that are a multiple of 4 KB apart would be in one set of the first cache.
         apart = self.add(self.rounded_up(inner, 2 * lanes), lanes) if self.strip.beside else inner
         fits = self.compare("sle", self.multiply(rows, apart), CONVERTED)
-        self.is_whole = self._both(self.compare("ne", self.number(STRIPS), 1), fits)
+        self.is_whole = self.both_hold(self.compare("ne", self.number(STRIPS), 1), fits)
         short = self.compare("sle", inner, DEPTH)
         if not self.strip.beside:
             self.is_one_row = short
             return
-        near = self._both(self.compare("eq", self.number(A_INNER), 1), self.compare("eq", self.number(A_ROW), inner))
-        self.is_one_row = self._both(self._both(near, short), self.negated(self.is_whole))
+        near = self.both_hold(
+            self.compare("eq", self.number(A_INNER), 1), self.compare("eq", self.number(A_ROW), inner)
+        )
+        self.is_one_row = self.both_hold(self.both_hold(near, short), self.negated(self.is_whole))
         pitch = self.either(self.is_whole, apart, self.strip.blocks * DEPTH)
         self.left_strides = self.either(self.is_one_row, inner, pitch), "1"
-
-    def _both(self, one: str, other: str) -> str:
-        return self.e.assign(f"and i1 {one}, {other}")
 
     def _matrices_together(self) -> str:
         """How many matrices of a stack a kernel multiplies in one call: several if one stride leads from each to the
@@ -189,7 +188,7 @@ class _FewRowsStep(ProductStepWriter):
         ]
         if self.converted:
             conditions += [self.is_one_row, self.compare("eq", self._apart("a"), self.multiply(rows, inner))]
-        all_hold = reduce(self._both, conditions)
+        all_hold = reduce(self.both_hold, conditions)
         size = self.larger(self.multiply(inner, self.larger(rows, columns)), 1)
         return self.either(all_hold, self.larger(self.divide(str(STACK_ELEMENTS), size), 1), 1)
 
@@ -223,7 +222,7 @@ class _FewRowsStep(ProductStepWriter):
     def _convert_whole(self, a: str, matrix: str) -> None:
         """Convert a left operand as a whole, unless the strip before has done it."""
         changes = self.compare("ne", self.e.load("i64", self.converted_matrix), matrix)
-        with self.e.when(self._both(self.is_whole, changes)):
+        with self.e.when(self.both_hold(self.is_whole, changes)):
             self._convert(a, self.number(INNER), "1")
             self.e.store("i64", matrix, self.converted_matrix)
 
@@ -238,7 +237,7 @@ class _FewRowsStep(ProductStepWriter):
             self.compare("eq", self.of_section(attached_calls.SCRATCH), 0),
         ]
         most = self.divide(str(STRIPS_ELEMENTS), self.larger(self.multiply(inner, self.strip.columns), 1))
-        return self.either(reduce(self._both, conditions), self.larger(most, 1), 1)
+        return self.either(reduce(self.both_hold, conditions), self.larger(most, 1), 1)
 
     def function(self, name: str, linkage: str) -> str:
         if self.joins:
@@ -303,9 +302,11 @@ class _FewRowsStep(ProductStepWriter):
         """Multiply all whole blocks of terms with the strip, if it is whole and if there are at least two blocks.
         Returns how many terms these are."""
         inner = self.number(INNER)
-        fits = self._both(self.compare("eq", part.columns, self.strip.columns), self.compare("sge", inner, 2 * DEPTH))
+        fits = self.both_hold(
+            self.compare("eq", part.columns, self.strip.columns), self.compare("sge", inner, 2 * DEPTH)
+        )
         if self.converted:
-            fits = self._both(fits, self.is_whole)
+            fits = self.both_hold(fits, self.is_whole)
         terms = self.either(fits, self.subtract(inner, self.e.assign(f"urem i64 {inner}, {DEPTH}")), 0)
 
         def multiply(pointers: _Pointers, counts: _Counts, stack: Sequence[str]) -> None:

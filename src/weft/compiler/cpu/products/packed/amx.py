@@ -175,7 +175,7 @@ def _pack(way: Way, by_elements: bool) -> EmittedFunction:
         pair = w.moved(block, w.multiply(term, PAIR_BYTES // TERMS))
         elements, terms = w.subtract("%present", element), w.subtract("%inner", term)
         enough = (w.compare("sge", elements, BLOCK), w.compare("sge", terms, TERMS))
-        whole = w.e.assign(f"and i1 {enough[0]}, {enough[1]}")
+        whole = w.both_hold(enough[0], enough[1])
         with w.e.when(whole):
             w.write(w.squares(start, None, None), pair, exchanged)
         with w.e.when(w.negated(whole)):
@@ -206,7 +206,7 @@ def _multiply_block() -> EmittedFunction:
     w = _Registers()
     copy = w.e.slot(f"[{BLOCK * BLOCK} x float], align 64")
     enough = (w.compare("sge", "%rows", BLOCK), w.compare("sge", "%columns", BLOCK))
-    whole = w.e.assign(f"and i1 {enough[0]}, {enough[1]}")
+    whole = w.both_hold(enough[0], enough[1])
     edge = w.negated(whole)
     target = w.e.assign(f"select i1 {whole}, ptr %c, ptr {copy}")
     stride = w.either(whole, w.multiply("%c_row", 4), BLOCK * 4)

@@ -40,7 +40,7 @@ from weft.compiler.cpu.products.tiles import GROUP, SCRATCH_BYTES, TILE_BYTES, W
 from weft.primitives.products import DEPTH
 from weft.runtime.steps import Place
 
-from .kernel import WHOLE, all_edges, kernel, kernel_in_panels, kernels
+from .kernel import WHOLE, all_edges, kernel, kernel_in_panels, kernel_that_packs, kernels
 from .packing import pack_across, pack_along, pack_lines, pack_turned, panels_at
 
 DTYPES = (dtypes.float32, dtypes.float64)
@@ -62,7 +62,10 @@ def generate(block: Block, sources: Sources, name: str) -> str:
     result = sources.result(block.dtype)
     multiply = kernels(block, all_edges(block), partial(kernel, result=result))
     multiply.append(kernel_in_panels(block, "block_in_panels", result))
-    step = step_function(TileWriter(block, sources, in_panels="block_in_panels"), name)
+    packs = "" if keeps_columns(block) or sources.right is not block.dtype else "block_that_packs"
+    if packs:
+        multiply.append(kernel_that_packs(block, packs, result))
+    step = step_function(TileWriter(block, sources, in_panels="block_in_panels", packs=packs), name)
     return module_of([*_packing(block, sources), *multiply, step])
 
 
@@ -105,7 +108,8 @@ class Side(NamedTuple):
 class Panels(NamedTuple):
     """Panels: their start, the distance from element to element across panels and within one, and that from term to
     term. Rows of the left operand are prefetched: ``later`` is where those after the first panel begin, and they are
-    ``later_row`` bytes apart; 0 if they are packed already."""
+    ``later_row`` bytes apart; 0 if they are packed already. Whole panels of the right operand are packed while the
+    first rows are multiplied, if these ``pack`` them: from ``source``, where terms are ``source_term`` apart."""
 
     start: str
     apart: str
@@ -113,6 +117,9 @@ class Panels(NamedTuple):
     term: str
     later: str = ""
     later_row: str = ""
+    pack: str = ""
+    source: str = ""
+    source_term: str = ""
 
 
 class Terms(NamedTuple):
@@ -142,13 +149,16 @@ class TileWriter(ProductStepWriter):
     """Whether lines of the left operand may be copied for one panel at a time, or for a whole group that is multiplied
     with one panel of columns after the other."""
 
-    def __init__(self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES, in_panels: str = "") -> None:
-        """``in_panels`` is the kernel of whole blocks for operands that are both in panels, if there is one."""
+    def __init__(
+        self, block: Block, sources: Sources, batch_axes: int = BATCH_AXES, in_panels: str = "", packs: str = ""
+    ) -> None:
+        """``in_panels`` is the kernel of whole blocks for operands that are both in panels, if there is one, and
+        ``packs`` the one that packs panels of columns."""
         # For complex operands, everything is counted in real numbers.
         real = Sources(block.dtype, block.dtype) if sources.left.is_complex else sources
         super().__init__(block.dtype, real, batch_axes)
         self.block = block
-        self.in_panels = in_panels
+        self.in_panels, self.packs = in_panels, packs
         self.edges = all_edges(block)
         self.converts_lines = converts_whole_lines(block, sources)
         self.size = real.left.size
@@ -219,7 +229,7 @@ class TileWriter(ProductStepWriter):
                 right = self.right_panels(unit.matrices["b"], left, part, wide)
                 self.rows(unit, across, start, columns, part, right)
                 last = self.compare("sge", self.add(term, DEPTH), inner)
-                with self.e.when(self.e.assign(f"and i1 {ends_row}, {last}")):
+                with self.e.when(self.both_hold(ends_row, last)):
                     top, present = self.add(unit.top, start), self.rest(unit.rows, start, self.group)
                     rectangle = unit.matrix, top, present, unit.left, unit.columns
                     self.call_attached(rectangle, self.in_result(unit.matrices["c"], self.multiply(start, self.c_step)))
@@ -229,6 +239,10 @@ class TileWriter(ProductStepWriter):
         present = self.rest(unit.rows, start, self.group)
         panels = self.left_panels(unit.matrices["a"], self.add(unit.top, start), part, present)
         target = self.in_result(unit.matrices["c"], self.add(self.multiply(start, self.c_step), across))
+        if self.packs:
+            source = self.first_pointer(unit.matrices["b"], self.b, self.add(unit.left, across), part.first)
+            pack = self.both_hold(self.compare("eq", start, 0), self.is_packed_along())
+            right = right._replace(pack=pack, source=source, source_term=self.number(self.b.term))
         counts = part.depth, self.compare("ne", part.first, self.begin)
         if self.columns_first:
             self.blocks(panels, right, target, ALL, present, columns, counts)
@@ -262,7 +276,24 @@ class TileWriter(ProductStepWriter):
         """Pack panels of the right operand, from a column on, if the numbers of the step say so. A block has room for
         ``wide`` columns."""
         packed = self.further(self.b.packed, self.multiply(part.before, wide))
-        self.pack_if_needed(self.b, self.first_pointer(operand, self.b, first, part.first), packed, part.depth, columns)
+        source = self.first_pointer(operand, self.b, first, part.first)
+        if not self.packs:
+            self.pack_if_needed(self.b, source, packed, part.depth, columns)
+            return
+        with self.e.when(self.compare("eq", self.number(self.b.way), Way.ACROSS)):
+            self.pack(self.b, Way.ACROSS, source, packed, part.depth, columns)
+        # Whole panels are packed later, by a kernel.
+        edge = self.remainder(columns, self.b.width)
+        whole = self.subtract(columns, edge)
+        at_edge = self.both_hold(self.is_packed_along(), self.compare("ne", edge, 0))
+        with self.e.when(at_edge):
+            source = self.in_operand("b", source, whole)
+            packed = self.further(packed, self.multiply(whole, self.room(part.depth)))
+            self.pack(self.b, Way.ALONG, source, packed, part.depth, edge)
+
+    def is_packed_along(self) -> str:
+        """Whether the right operand is packed, from columns that are neighbours."""
+        return self.compare("eq", self.number(self.b.way), Way.ALONG)
 
     def right_panels(self, operand: str, first: str, part: Terms, wide: str) -> Panels:
         """Panels of the right operand, from a column on: packed or in place."""
@@ -277,7 +308,7 @@ class TileWriter(ProductStepWriter):
         the first one prefetches rows."""
         a = self.further(left.start, self.multiply(row, left.apart))
         later = self.moved(left.later, self.multiply(row, left.later_row))
-        asks = self.e.assign(f"and i1 {self.compare('eq', column, 0)}, {self.compare('ne', left.later_row, 0)}")
+        asks = self.both_hold(self.compare("eq", column, 0), self.compare("ne", left.later_row, 0))
         later = self.e.assign(f"select i1 {asks}, ptr {later}, ptr null")
         return f"ptr {a}, i64 {left.element}, i64 {left.term}, ptr {later}, i64 {left.later_row}"
 
@@ -355,6 +386,8 @@ class TileWriter(ProductStepWriter):
         that is ``ALL``, each panel of columns is multiplied with all panels of rows."""
         width, lanes, c_row = self.block.columns, self.block.lanes, self.c_row
         depth, again = counts
+        edge = self.remainder(columns, width)
+        whole = self.subtract(columns, edge)
 
         def panel(row: str) -> tuple[str, str, str]:
             return row, self.in_result(target, self.multiply(row, c_row)), self.rest(rows, row, self.block.rows)
@@ -362,9 +395,18 @@ class TileWriter(ProductStepWriter):
         def multiply(panel: tuple[str, str, str], name: str, column: str, wide: str) -> None:
             row, line, present = panel
             b, c = self.further(right.start, self.multiply(column, right.apart)), self.in_result(line, column)
-            operands = f"{self.rows_of(left, row, column)}, ptr {b}, i64 {right.term}"
+            rows = self.rows_of(left, row, column)
             result = f"ptr {c}, i64 {c_row}, i64 {depth}, i64 {present}, i64 {wide}, i1 {again}"
-            self.e.emit(f"call void @{kind}{name}({operands}, {result})")
+            packed = f"{rows}, ptr {b}, i64 {right.term}, {result}"
+            if not self.packs or wide != str(width):
+                self.e.emit(f"call void @{kind}{name}({packed})")
+                return
+            packs = self.both_hold(right.pack, self.compare("eq", row, 0))
+            with self.e.when(self.negated(packs)):
+                self.e.emit(f"call void @{kind}{name}({packed})")
+            with self.e.when(packs):
+                unpacked = f"ptr {self.in_operand('b', right.source, column)}, i64 {right.source_term}"
+                self.e.emit(f"call void @{kind}{self.packs}({rows}, {unpacked}, {result}, ptr {b})")
 
         alone = None if row == ALL else panel(row)
 
@@ -375,12 +417,10 @@ class TileWriter(ProductStepWriter):
             with self.e.loop("0", rows, self.block.rows) as each:
                 multiply(panel(each), name, column, wide)
 
-        edge = self.remainder(columns, width)
-        whole = self.subtract(columns, edge)
         start = "0"
         if self.in_panels:
             beside, dense = self.compare("eq", left.term, 1), self.compare("eq", right.term, width)
-            start = self.either(self.e.assign(f"and i1 {beside}, {dense}"), whole, "0")
+            start = self.either(self.both_hold(beside, dense), whole, "0")
             with self.e.loop("0", start, width) as column:
                 call(self.in_panels, column, str(width))
         with self.e.loop(start, whole, width) as column:

@@ -81,6 +81,13 @@ def kernel_in_panels(block: Block, name: str, result: Dtype) -> EmittedFunction:
     return written.e, written.function(name)
 
 
+def kernel_that_packs(block: Block, name: str, result: Dtype) -> EmittedFunction:
+    """The kernel of whole blocks that reads columns where they are in the right operand, and copies them to a panel
+    ``%to``: stores are done beside multiplications in no more time."""
+    written = _KernelThatPacks(block, False, result)
+    return written.e, written.function(name)
+
+
 def kernel_of_sums(block: Block, name: str, edge: bool) -> EmittedFunction:
     """The kernel for the sum of ``%count`` products of ``%inner`` terms each, which is added to the result if
     ``%again``. Operands are in panels; those of a product are ``%a_next`` and ``%b_next`` elements after those of the
@@ -123,6 +130,9 @@ class PanelKernel(Integers):
 
     rounds_bfloat16 = False
     """Whether sums are rounded by an instruction that takes subnormal numbers as zero."""
+
+    terms_ahead = TERMS_AHEAD
+    """How many terms ahead columns are prefetched."""
 
     def __init__(self, block: Block, edge: bool, result: Dtype | None = None, overlaps: bool = False) -> None:
         super().__init__(Emitter(self.rounds_bfloat16))
@@ -182,7 +192,7 @@ class PanelKernel(Integers):
 
     def _add_terms(self, rows: Sequence[str], first: str, end: str) -> None:
         with self.e.loop(first, end) as term:
-            self._prefetch_columns(self.add(term, TERMS_AHEAD))
+            self._prefetch_columns(self.add(term, self.terms_ahead))
             self._add_term(rows, term)
 
     def _add_several(self, rows: Sequence[str], first: str, end: str) -> None:
@@ -236,16 +246,20 @@ class PanelKernel(Integers):
         """Add the products of a term. Each number of the left operand is read when it is needed, because registers do
         not hold all of them."""
         e, L, dtype = self.e, self.L, self.block.dtype
-        start = self._columns_of(term)
-        locations = [Location(start, column, False) for column in self.columns]
-        masks = self.masks if self.masks_columns else [None] * len(locations)
-        right = [load(L, dtype, location, mask) for location, mask in zip(locations, masks, strict=True)]
+        right = self._right(term)
         for number, row in enumerate(rows):
             left = self._left(number, row, term)
             for v, vector in enumerate(right):
                 slot = self.sums[number, v]
                 total = multiply_add(L, left, vector, Value(L, e.load(self.type, slot), dtype))
                 e.store(self.type, total.name, slot)
+
+    def _right(self, term: str) -> list[Value]:
+        """The columns of a term."""
+        start = self._columns_of(term)
+        locations = [Location(start, column, False) for column in self.columns]
+        masks = self.masks if self.masks_columns else [None] * len(locations)
+        return [load(self.L, self.block.dtype, at, mask) for at, mask in zip(locations, masks, strict=True)]
 
     def _left(self, number: int, row: str, term: str) -> Value:
         """A term of a row of the left operand, in all lanes."""
@@ -294,6 +308,19 @@ class _KernelInPanels(PanelKernel):
 
     def _columns_of(self, term: str) -> str:
         return self._further("%b", self.multiply(term, self.block.columns))
+
+
+class _KernelThatPacks(PanelKernel):
+    parameters = f"{PARAMETERS}, ptr %to"
+    terms_ahead = 48
+    """Most columns are in caches further away than those that are read a second time."""
+
+    def _right(self, term: str) -> list[Value]:
+        right = super()._right(term)
+        panel = self._further("%to", self.multiply(term, self.block.columns))
+        for column, vector in zip(self.columns, right, strict=True):
+            store(self.L, vector, self.block.dtype, Location(panel, column, False), None)
+        return right
 
 
 class _PanelKernelOfSums(PanelKernel):
