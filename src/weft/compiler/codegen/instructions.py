@@ -11,7 +11,15 @@ from weft.compiler.codegen.crossing import Crossing, VectorCrossing
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, from_memory, load, store
+from weft.compiler.codegen.memory import (
+    MEMORY_TYPES,
+    Location,
+    from_memory,
+    load,
+    masks_stores_slowly,
+    store,
+    store_first,
+)
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction, Kernel, LaneStride, NumberKey, number_layout
@@ -39,6 +47,8 @@ class InstructionWriter:
         self.scans: dict[int, Prefix] = {}
         self.lane_index = "0"
         self.mask: str | None = None
+        self.counts: dict[str, str] = {}
+        """For each mask of the first lanes how many they are, where stores want to know it."""
         self.numbers: dict[int, str] = {}
 
     @property
@@ -93,7 +103,10 @@ class InstructionWriter:
     def _lanes_before(self, stop: str) -> str:
         """The mask of the current lanes that are before ``stop``."""
         last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
-        return str((self._lane_indices() < last).name)
+        mask = str((self._lane_indices() < last).name)
+        if not self.for_gpu and masks_stores_slowly():
+            self.counts[mask] = self.e.assign(f"sub i64 {stop}, {self.lane_index}")
+        return mask
 
     def _lane_indices(self) -> Value:
         """The position of each lane along the lane axis."""
@@ -209,7 +222,10 @@ class InstructionWriter:
             value = instruction.combine.lanes(L, old, value)
             if access.dtype in HALVES:
                 value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, location, mask, self.streams(position))
+        if mask in self.counts and not location.scattered:
+            store_first(L, value, access.dtype, location, self.counts[mask])
+        else:
+            store(L, value, access.dtype, location, mask, self.streams(position))
 
     def streams(self, position: int) -> bool:
         """Whether a store goes past the caches (non-temporal)."""

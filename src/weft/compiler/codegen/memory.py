@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
 from weft.compiler.codegen.values import Complex, Value
@@ -103,6 +104,29 @@ def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | No
         function = f"llvm.masked.store.{suffix}.p0"
         L.emitter.declarations[function] = f"declare void @{function}({type_}, ptr, i32, {masks})"
         L.emitter.emit(f"call void @{function}({type_} {raw}, ptr {pointer}, i32 {align}, {masks} {mask})")
+
+
+def masks_stores_slowly() -> bool:
+    """Whether the processor has no masks of lanes for stores, or takes long for one, as AMD's with AVX2 do."""
+    return "+avx512vl" not in host.current().features.split(",")
+
+
+def store_first(L: Lanes, value: Any, dtype: Dtype, location: Location, count: str) -> None:
+    """Write the first ``count`` lanes, which are not all, to a location that is not scattered: of 16 lanes 8 if there
+    are so many, then 4, 2 and 1 of those that are left."""
+    e, element = L.emitter, MEMORY_TYPES[dtype]
+    target, lanes = element_pointer(L, location, element), e.slot(f"[{L.width} x {element}]")
+    align = dtype_alignment(dtype)
+    e.emit(f"store <{L.width} x {element}> {to_memory(L, value, dtype)}, ptr {lanes}, align {align}")
+    size = L.width // 2
+    while size:
+        written = e.assign(f"and i64 {count}, {L.width - 2 * size}")
+        with e.when(e.assign(f"icmp ne i64 {e.assign(f'and i64 {count}, {size}')}, 0")):
+            type_ = f"<{size} x {element}>"
+            source, place = (e.assign(f"getelementptr {element}, ptr {at}, i64 {written}") for at in (lanes, target))
+            part = e.assign(f"load {type_}, ptr {source}, align {align}")
+            e.emit(f"store {type_} {part}, ptr {place}, align {align}")
+        size //= 2
 
 
 def _gather(L: Lanes, dtype: Dtype, type_: str, pointer: str, mask: str) -> str:
