@@ -16,6 +16,7 @@ from weft.compiler.codegen.memory import (
     Location,
     from_memory,
     load,
+    load_near,
     masks_stores_slowly,
     store,
     store_first,
@@ -141,7 +142,19 @@ class InstructionWriter:
         raise AssertionError(f"{operation} has no code")
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
-        return load(L, instruction.dtype, location, self._mask(instruction, L))
+        where = None if instruction.where is None else self.values[instruction.where]
+        whole = L.width > 1 and self.mask is None and (where is None or where.lanes.width == 1)
+        stride = self.near(position) if whole else 0
+        if not stride:
+            return load(L, instruction.dtype, location, self._mask(instruction, L))
+        moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
+        first = self.e.assign(f"add i64 {self.offsets[position]}, {moved}")
+        place = Location(self.bases[position], first, False)
+        return load_near(L, instruction.dtype, place, stride, None if where is None else where.name)
+
+    def near(self, position: int) -> int:
+        """The stride of a load whose lanes are so near in memory that whole vectors are read; else 0."""
+        return 0
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)

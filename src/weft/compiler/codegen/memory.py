@@ -61,6 +61,37 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     return masked_load(L, dtype, type_, pointer, mask)
 
 
+def load_near(L: Lanes, dtype: Dtype, location: Location, stride: int, where: str | None) -> Any:
+    """Elements that are ``stride`` apart, from a location of one lane on; zero if ``where`` is false. All elements
+    between them are read, and none behind the last one."""
+    e, element = L.emitter, MEMORY_TYPES[dtype]
+    type_ = f"<{L.width} x {element}>"
+    if where is None:
+        return from_memory(L, _near(L, dtype, location, stride), dtype)
+    slot = e.slot(type_)
+    e.store(type_, "zeroinitializer", slot)
+    with e.when(where):
+        e.store(type_, _near(L, dtype, location, stride), slot)
+    return from_memory(L, e.load(type_, slot), dtype)
+
+
+def _near(L: Lanes, dtype: Dtype, location: Location, stride: int) -> str:
+    """As many vectors as the stride, of which the last one begins earlier than behind the one before, with their lanes
+    that are wanted joined to one vector."""
+    e, width, element = L.emitter, L.width, MEMORY_TYPES[dtype]
+    type_, first = f"<{width} x {element}>", element_pointer(L, location, element)
+    found = "poison"
+    for number in range(stride):
+        start = min(number * width, stride * (width - 1) - (width - 1))
+        pointer = e.assign(f"getelementptr {element}, ptr {first}, i64 {start}")
+        vector = e.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+        known = -(-number * width // stride)  # the first lane that is in no vector before
+        chosen = [lane if lane < known else width + stride * lane - start for lane in range(width)]
+        lanes = ", ".join([f"i32 {lane if lane < 2 * width else 'poison'}" for lane in chosen])
+        found = e.assign(f"shufflevector {type_} {found}, {type_} {vector}, <{width} x i32> <{lanes}>")
+    return found
+
+
 def load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) -> str:
     """The element of one lane; zero if ``mask`` is false. Then memory is not accessed, and need not exist."""
     if mask is None:
