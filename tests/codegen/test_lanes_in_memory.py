@@ -29,7 +29,7 @@ def test_lanes_that_are_near_are_read_to_the_last_element() -> None:
     blocks = [Guarded(4 * (stride * (WIDTH - 1) + 1)) for stride in NEAR]
     for block, stride in zip(blocks, NEAR, strict=True):
         numbers = (ctypes.c_float * (stride * (WIDTH - 1) + 1)).from_address(block.address)
-        numbers[:] = range(len(numbers))
+        numbers[:] = [float(number) for number in range(len(numbers))]
     result = np.zeros((len(NEAR), WIDTH), np.float32)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(NEAR) + 1))(address)
     function(*[block.address for block in blocks], result.ctypes.data)
