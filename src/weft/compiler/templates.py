@@ -32,7 +32,8 @@ MOST_TEMPLATES = 6
 """The most templates of a form. The one that has not been used for longest is dropped."""
 
 MOST_MISSES = 6
-"""After this many templates of a form, none of which was used, no more are made: they would only take time."""
+"""After this many templates of a form, none of which was used, twice as many programs are planned before each further
+one: with few rows, decisions differ between most programs, and with more rows templates may be of use."""
 
 
 class Template:
@@ -94,12 +95,14 @@ class _Known:
 
     ``numbers`` are those of the last program whose plan neither came from an earlier template nor was on disk; None if
     a plan was on disk after it, because then those of similar programs often are, and reading one takes a small part of
-    the time of making a template. ``misses`` is how many templates were made since one was used.
+    the time of making a template. ``misses`` is how many templates were made since one was used, and ``wait`` how many
+    programs are planned before another one is made.
     """
 
     numbers: FormNumbers | None = None
     templates: list[Template] = field(default_factory=list)
     misses: int = 0
+    wait: int = 0
 
     def parts(self, numbers: FormNumbers) -> Unsealed | None:
         """The parts of the plan of a program; None if no template is for it."""
@@ -107,14 +110,20 @@ class _Known:
             found = template.parts(numbers)
             if found is not None:
                 self.templates.insert(0, self.templates.pop(position))
-                self.misses = 0
+                self.misses = self.wait = 0
                 return found
         return None
 
     def add(self, template: Template) -> None:
         """Add a template that was made now."""
         self.templates = [template, *self.templates[: MOST_TEMPLATES - 1]]
-        self.misses += 1
+        self.missed(1)
+
+    def missed(self, count: int) -> None:
+        """Count templates that have not been used, or could not be made."""
+        self.misses += count
+        if self.misses >= MOST_MISSES:
+            self.wait = 2 << self.misses - MOST_MISSES
 
 
 class Templates:
@@ -157,12 +166,13 @@ class Templates:
             known.numbers = None
             return parts
         others, known.numbers = known.numbers, numbers
-        if others is None or known.misses == MOST_MISSES:
+        if others is None or known.wait:
+            known.wait = max(known.wait - 1, 0)
             return _made(*program)
         try:
             template = Template(form, outputs, numbers, others, target, engine)
         except OpenNumberError:
-            known.misses = MOST_MISSES
+            known.missed(MOST_MISSES)
             return _made(*program)
         known.add(template)
         self._forms.add(key, known, len(form) * (1 + len(known.templates)))
