@@ -56,7 +56,9 @@ class Fusion(Grouping):
         self._folding: list[tuple[FusedGroup, Terms, Node, Any]] = []
         self._wanted = set(outputs)
         self._updates: list[Node] = []
-        self._over_axes: set[tuple[Group, int]] = set()
+        self._over_axes: dict[tuple[Group, int], Node] = {}
+        """The operands of calls, by group and position, whose axes go over several axes in memory, each with the node
+        of which it is a view and that has strides there."""
         self._shown: dict[Node, Node] = {}
         for node in reversed(order):
             uses = self._current(self._uses.pop(node, []))
@@ -152,9 +154,11 @@ class Fusion(Grouping):
 
     def _is_transposed(self, node: Node) -> bool:
         """Whether a view is the transpose of an array that nothing needs in memory so far, and that could as well be
-        computed in the order of the view."""
+        computed in the order of the view. It could not if a call was chosen for the order in which it reads the array.
+        """
         layout = self.layout(node)
-        return layout is not None and layout.base not in self._uses and self._layouts.is_transposed(node)
+        found = layout is not None and layout.base not in self._uses and self._layouts.is_transposed(node)
+        return found and node not in self._over_axes.values()
 
     def _assign_fusable(self, node: Node, uses: list[Use], in_memory: bool) -> None:
         uses = list(self.lookup.fromkeys(uses))
@@ -402,7 +406,7 @@ class Fusion(Grouping):
             return
         found = self._layouts.over_axes(source)
         if found is not None and routine.reads(node, position, found[1].factors, kind):
-            self._over_axes.add((group, position))
+            self._over_axes[group, position] = found[0]
             self._use(found[0], group, None)
             return
         strides = self._layouts.strides_in_copy(source) if self.layout(source) is None else None
@@ -416,10 +420,8 @@ class Fusion(Grouping):
     def operand(self, group: RoutineGroup, position: int) -> Layout | None:
         """The layout of an operand of a routine: its input, or a contiguous copy of that."""
         source = self.copies.get((group, position), group.node.inputs[position])
-        if (group, position) not in self._over_axes:
-            return self.layout(source)
-        found = self._layouts.over_axes(source)
-        return None if found is None else found[1]
+        seen = self._over_axes.get((group, position))
+        return self.layout(source) if seen is None else self._layouts.seen_over_axes(source, seen)
 
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
         """For each input, a group writes its part of the result. If a part will be partly overwritten, there is a group

@@ -49,18 +49,27 @@ class Layouts:
     def over_axes(self, node: Node) -> tuple[Node, Layout] | None:
         """The layout of an operand whose axes may go over several axes in memory, and the node that has strides there
         and of which it is a view; None if the operand is no view of this kind."""
-        views: list[Node] = []
-        while not self.is_viewable(node):
-            if not p.is_view(node) or self.computes_nothing(node):
+        source = node
+        while not self.is_viewable(source):
+            if not p.is_view(source) or self.computes_nothing(source):
                 return None
+            source = source.inputs[0]
+        found = self.seen_over_axes(node, source)
+        return None if found is None else (source, found)
+
+    def seen_over_axes(self, node: Node, source: Node) -> Layout | None:
+        """The layout of a view in the memory of ``source``, which has strides there, even if what is between them has
+        memory of its own."""
+        views: list[Node] = []
+        while node is not source:
             views.append(node)
             node = node.inputs[0]
-        layout = self.of(node)
+        layout = self.of(source)
         assert layout is not None
         factors: Factors | None = tuple([((n, stride),) for n, stride in zip(node.shape, layout.strides, strict=True)])
         for view in reversed(views):
             factors = None if factors is None else factors_through(view, factors)
-        return None if factors is None else (node, Layout(layout.base, (), layout.offset, factors))
+        return None if factors is None else Layout(layout.base, (), layout.offset, factors)
 
     def _has_memory(self, node: Node) -> bool:
         return node in self.stored or node in self.inputs or not p.is_view(node)
