@@ -8,6 +8,7 @@ from typing import Any
 import weft.primitives as p
 from weft.compiler import known_graphs
 from weft.compiler.bounded import BoundedCache
+from weft.compiler.joining import comes_often, copy_parts, joined_among
 from weft.compiler.known_graphs import Key, Numbering, evaluate_known, learn, numbering_of, reading_of_graph
 from weft.compiler.plan import Plan
 from weft.compiler.program import Program
@@ -151,10 +152,13 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     if len(pending) > 1:
         pending = [*dict.fromkeys(pending)]
     at_once = LONG_WORK if wait else 0
-    key = evaluate_known(pending, pending[0].stream or caller_stream(), at_once)
+    caller = caller_stream()
+    key = evaluate_known(pending, pending[0].stream or caller, at_once)
+    if key is not True and wait and _join_values(pending, key, caller):
+        pending = [node for node in pending if node.value is None]
+        key = not pending or evaluate_known(pending, pending[0].stream or caller, at_once)
     if key is True:
         return
-    caller = caller_stream()
     with sections:
         work = _Work(pending)
         numbering = work.numbering(pending, key) if key else None
@@ -218,6 +222,19 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
         else:  # `tracing.release` inlined, for speed
             node.inputs, node.primitive, node.params = (), None, ()
     return True
+
+
+def _join_values(pending: list[Node], key: Key | bool, caller: Stream) -> bool:
+    """Evaluate what ``pending`` needs of many values joined to one, unless the graph with this key comes often. Returns
+    whether there was any."""
+    with sections:
+        found = joined_among(_unevaluated(pending))
+    if not found or (key and comes_often(key)):
+        return False
+    streams = [(node, node.stream or caller) for node in found]
+    idle = [(node, stream.engine) for node, stream in streams if stream.worker is None or stream.worker.idle]
+    done = [copy_parts(node, engine) for node, engine in idle]
+    return any(done)
 
 
 def _show(node: Node, engine: Engine) -> bool:

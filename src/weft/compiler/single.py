@@ -60,7 +60,7 @@ def reading_of(node: Node, engine: Engine) -> Reading | None:
                 key.append(source.dtype)
                 continue
             shown = shown or []
-            view = _shown_by(source, shown)
+            view = shown_by(source, shown)
             if view is None:
                 return None
         if view in views:
@@ -135,7 +135,7 @@ def is_plain(primitive: Primitive) -> bool:
     return found
 
 
-def _shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
+def shown_by(node: Node, known: list[tuple[Node, View, Node]]) -> View | None:
     """The view that a node shows, which is added to those that are ``known``; None if the node is no view of a
     value."""
     # Attributes of a node are read in one statement, because another thread may evaluate it.
