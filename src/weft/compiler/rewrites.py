@@ -30,6 +30,9 @@ again: folding across the lanes of vectors would take most of the time."""
 UNROLLED_OPERATIONS = 32
 """The most operations that an unrolled reduction may add to a kernel."""
 
+MANY_ROWS = 256
+"""From so many rows on, more kernels take less time than kernels that walk along rows of few elements."""
+
 AGAIN = 64
 """An input is worth a copy if each of its elements is read at least this often."""
 
@@ -101,6 +104,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
             graph = partition(graph)
         if target is not None:
             graph = adaptation(graph, target)
+        graph = short_reductions(graph, 0 if target is None else target.limits.narrow_row)
         for rewrite in REWRITES:
             graph = rewrite(graph)
         if target is None:
@@ -173,9 +177,12 @@ def _is_adapted(node: Node, kind: str) -> bool:
     return node.primitive is not None and node.primitive.routine is not None and node.primitive.routine.adapts_on(kind)
 
 
-def short_reductions(graph: Graph) -> Graph:
+def short_reductions(graph: Graph, narrow: int) -> Graph:
     """Reductions of few elements become operations on one input for each element. Then the lanes of a kernel go along
-    another axis, and the kernel may also reduce the results. See `Reduction.unrolled`."""
+    another axis, and the kernel may also reduce the results. See `Reduction.unrolled`.
+
+    Reductions of many rows of up to ``narrow`` elements do so even if a kernel that walks along the rows could serve
+    other uses of the elements."""
     candidates = {node for node in graph.order if 1 < _elements_joined(node) <= UNROLLED_AGAIN}
     if not candidates:
         return graph
@@ -185,13 +192,17 @@ def short_reductions(graph: Graph) -> Graph:
         if node not in candidates:
             return None
         source, elements = node.inputs[0], _elements_joined(node)
-        made = _made_apart(source, UNROLLED_OPERATIONS // elements, uses)
-        if made is None:
+        computed = _made_in_place(source, UNROLLED_OPERATIONS // elements, uses)
+        if computed is None:
             return None
-        again = _read_again(made, source)
-        if elements > UNROLLED_ELEMENTS and not again:
+        made, alone = computed
+        if alone:
+            again = _read_again(made, source)
+            if elements > UNROLLED_ELEMENTS and not again:
+                return None
+            _copy_for_lanes(again, made)
+        elif node.size < MANY_ROWS or not source.shape[-1] == elements <= narrow:
             return None
-        _copy_for_lanes(again, made)
         found: Node = node.primitive.unrolled(node)
         uses[found] = uses[node]
         return found
@@ -204,12 +215,10 @@ def _elements_joined(node: Node) -> int:
     return node.inputs[0].size // node.size if isinstance(node.primitive, p.Reduction) and node.size else 0
 
 
-def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None:
-    """The operations and views that compute ``node`` and that nothing else uses, in order. None if there are more than
-    ``most`` operations.
-
-    None also if something else uses one of them or of their inputs, or if one is a reduction: a kernel that walks along
-    the rows can then serve both uses, or fold twice.
+def _made_in_place(node: Node, most: int, uses: Counter[Node]) -> tuple[list[Node], bool] | None:
+    """The operations and views that compute ``node``, in order, and whether nothing else uses one of them or of their
+    inputs: else a kernel that walks along the rows could serve both uses. None if there are more than ``most``
+    operations, or if one is a reduction, because such a kernel can fold twice.
     """
     used: Counter[Node] = Counter()
     made, pending = [], [node]
@@ -226,7 +235,7 @@ def _made_apart(node: Node, most: int, uses: Counter[Node]) -> list[Node] | None
         made.append(source)
         pending += source.inputs
     alone = all(uses[source] <= count or p.is_constant(source) for source, count in used.items())
-    return sorted(made, key=serial_of) if alone else None
+    return sorted(made, key=serial_of), alone
 
 
 def _read_again(made: Sequence[Node], source: Node) -> set[Node]:
@@ -362,7 +371,7 @@ def _uses(graph: Graph) -> Counter[Node]:
 
 
 Rewrite = Callable[[Graph], Graph]
-REWRITES: tuple[Rewrite, ...] = (short_reductions, transposed_results)
+REWRITES: tuple[Rewrite, ...] = (transposed_results,)
 """Rewrites that do not depend on the target, in the order in which they are applied."""
 
 

@@ -32,7 +32,8 @@ MOST_TEMPLATES = 6
 """The most templates of a form. The one that has not been used for longest is dropped."""
 
 MOST_MISSES = 6
-"""After this many templates of a form, none of which was used, no more are made: they would only take time."""
+"""After this many templates of a form, none of which was used, twice as many programs are planned before each further
+one: with few rows, decisions differ between most programs, and with more rows templates may be of use."""
 
 
 class Template:
@@ -90,15 +91,18 @@ class Template:
 
 @dataclass(eq=False, repr=False, slots=True)
 class _Known:
-    """What is known of a form: the ``numbers`` of the last program of it that was not made from an earlier template,
-    and the templates, the last used one first.
+    """What is known of a form: its templates, the last used one first.
 
-    ``misses`` is how many templates were made since one was used.
+    ``numbers`` are those of the last program whose plan neither came from an earlier template nor was on disk; None if
+    a plan was on disk after it, because then those of similar programs often are, and reading one takes a small part of
+    the time of making a template. ``misses`` is how many templates were made since one was used, and ``wait`` how many
+    programs are planned before another one is made.
     """
 
-    numbers: FormNumbers
+    numbers: FormNumbers | None = None
     templates: list[Template] = field(default_factory=list)
     misses: int = 0
+    wait: int = 0
 
     def parts(self, numbers: FormNumbers) -> Unsealed | None:
         """The parts of the plan of a program; None if no template is for it."""
@@ -106,15 +110,20 @@ class _Known:
             found = template.parts(numbers)
             if found is not None:
                 self.templates.insert(0, self.templates.pop(position))
-                self.misses = 0
+                self.misses = self.wait = 0
                 return found
         return None
 
-    def add(self, template: Template, numbers: FormNumbers) -> None:
-        """Add the template that was made for a program with these numbers."""
+    def add(self, template: Template) -> None:
+        """Add a template that was made now."""
         self.templates = [template, *self.templates[: MOST_TEMPLATES - 1]]
-        self.numbers = numbers
-        self.misses += 1
+        self.missed(1)
+
+    def missed(self, count: int) -> None:
+        """Count templates that have not been used, or could not be made."""
+        self.misses += count
+        if self.misses >= MOST_MISSES:
+            self.wait = 2 << self.misses - MOST_MISSES
 
 
 class Templates:
@@ -128,11 +137,7 @@ class Templates:
         if "graph" in dumps.stages:
             dumps.show("graph", dumps.graph_text(entries, outputs))
         with recording.span("plan", f"{len(entries)} entries"):
-            parts = self._parts_from_template(entries, outputs, target, engine) if target.code_is_general else None
-            if parts is None:
-                parts = _found_or_made(entries, outputs, target, engine)
-            elif CHECKS and comparable(parts) != comparable(parts_of(entries, outputs, target, engine)):
-                raise AssertionError("the plan that a template gives is not the one that planning gives")
+            parts = self._parts(entries, outputs, target, engine)
             plan = plan_from(parts, entries, outputs, target, engine)
         if "plan" in dumps.stages:
             dumps.show("plan", str(plan))
@@ -142,36 +147,62 @@ class Templates:
         """Forget all templates: everything is planned anew afterwards."""
         self._forms.clear()
 
-    def _parts_from_template(
-        self, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine
-    ) -> Unsealed | None:
-        """The parts of the plan of a program; None for the first program of a form, and if no template is for it."""
+    def _parts(self, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Unsealed:
+        """The parts of the plan of a program: from a template, from disk, or made."""
+        program = entries, outputs, target, engine
+        if not target.code_is_general:
+            return _from_disk(*program) or _made(*program)
         form, numbers = form_of(entries)
         key = engine, target.key, form, tuple(outputs)
         known = self._forms.get(key)
         if known is None:
-            self._forms.add(key, _Known(numbers), len(form))
-            return None
-        found = known.parts(numbers)
-        if found is not None or known.misses == MOST_MISSES:
-            return found
+            known = _Known()
+            self._forms.add(key, known, len(form))
+        parts = known.parts(numbers)
+        if parts is not None:
+            return _checked(parts, *program)
+        parts = _from_disk(*program)
+        if parts is not None:
+            known.numbers = None
+            return parts
+        others, known.numbers = known.numbers, numbers
+        if others is None or known.wait:
+            known.wait = max(known.wait - 1, 0)
+            return _made(*program)
         try:
-            template = Template(form, outputs, numbers, known.numbers, target, engine)
+            template = Template(form, outputs, numbers, others, target, engine)
         except OpenNumberError:
-            known.misses = MOST_MISSES
-            return None
-        known.add(template, numbers)
+            known.missed(MOST_MISSES)
+            return _made(*program)
+        known.add(template)
         self._forms.add(key, known, len(form) * (1 + len(known.templates)))
-        return template.parts(numbers)
+        parts = template.parts(numbers)
+        return _made(*program) if parts is None else _kept(_checked(parts, *program), *program)
 
 
-def _found_or_made(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Unsealed:
-    """The parts of the plan of a program: from disk, or made. In checking mode they are always made."""
-    parts = None if CHECKS else cached_plans.found(entries, outputs, target)
-    if parts is None:
-        parts = parts_of(entries, outputs, target, engine)
-        if CHECKS:
-            cached_plans.check(parts, target)
-        else:
-            cached_plans.keep(entries, outputs, target, parts)
+def _from_disk(entries: Sequence[Entry], outputs: Sequence[int], target: Target, _: Engine) -> Unsealed | None:
+    """The parts of the plan of a program, from disk; None if they are not there, and in checking mode."""
+    return None if CHECKS else cached_plans.found(entries, outputs, target)
+
+
+def _made(entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine) -> Unsealed:
+    """The parts of the plan of a program, made, and written to disk."""
+    return _kept(parts_of(entries, outputs, target, engine), entries, outputs, target, engine)
+
+
+def _kept(parts: Unsealed, entries: Sequence[Entry], outputs: Sequence[int], target: Target, _: Engine) -> Unsealed:
+    """The parts of the plan of a program, written to disk; in checking mode, what would be written is checked."""
+    if CHECKS:
+        cached_plans.check(parts, target)
+    else:
+        cached_plans.keep(entries, outputs, target, parts)
+    return parts
+
+
+def _checked(
+    parts: Unsealed, entries: Sequence[Entry], outputs: Sequence[int], target: Target, engine: Engine
+) -> Unsealed:
+    """The parts of the plan of a program that a template gave; in checking mode they are compared."""
+    if CHECKS and comparable(parts) != comparable(parts_of(entries, outputs, target, engine)):
+        raise AssertionError("the plan that a template gives is not the one that planning gives")
     return parts

@@ -71,6 +71,9 @@ class _Generator(LaneLoops):
     def streams(self, position: int) -> bool:
         return position in self.schedule.streamed
 
+    def near(self, position: int) -> int:
+        return dict(self.schedule.near).get(position, 0)
+
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
         if position in self.ahead and not location.scattered:
             self._prefetch(location, instruction.dtype, self.ahead[position])
