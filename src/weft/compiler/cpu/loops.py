@@ -335,8 +335,8 @@ class _Generator(LaneLoops):
             joined = list(parts)
             while len(joined) > 1:
                 pairs = zip(joined[::2], joined[1::2], strict=True)
-                joined = [state.reducer.merge(self.vector, *pair) for pair in pairs]
-            state.write(state.reducer.merge(state.L, state.read(), joined[0]))
+                joined = [state.reducer.later(self.vector, *pair) for pair in pairs]
+            state.write(state.reducer.later(state.L, state.read(), joined[0]))
 
     def _sweep_by_vector(self, extent: str, current: Pass, reductions: Reductions) -> None:
         """The last sweep axis, some rows at a time: each vector of lanes goes through all of these rows, so that its
