@@ -12,11 +12,11 @@ import llvmlite.binding as llvm
 import pytest
 
 import weft.core as mx
-from weft.compiler import evaluate
 from weft.compiler.codegen import batches, jit, llvm_threads, loading, nvptx
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.plan import parts_of
+from weft.compiler.planning.plan import parts_of
 from weft.compiler.program import Program
+from weft.compiler.running import evaluate
 from weft.runtime.disk_cache import DiskCache
 from weft.runtime.engine import engine_of
 from weft.runtime.host import host

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from weft.compiler.joining import _OFTEN
+from weft.compiler.running.joining import _OFTEN
 from weft.runtime import counters
 
 

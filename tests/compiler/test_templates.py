@@ -18,16 +18,17 @@ import weft.core as mx
 from tests import programs, shapeless_programs
 from tests.checks import bits
 from tests.sampling import Cases
-from weft.compiler import cached_plans, evaluate, templates
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
-from weft.compiler.forms import entries_of, form_of
 from weft.compiler.kernel import Kernel
 from weft.compiler.open_numbers import Formulas, OpenNumberError, as_a_whole
-from weft.compiler.plan import comparable, parts_of
+from weft.compiler.planning import cached_plans, templates
+from weft.compiler.planning.forms import entries_of, form_of
+from weft.compiler.planning.plan import comparable, parts_of
+from weft.compiler.planning.templates import Template, Templates
 from weft.compiler.program import Program
+from weft.compiler.running import evaluate
 from weft.compiler.target import Schedule
-from weft.compiler.templates import Template, Templates
 from weft.runtime.host import host
 from weft.utils import tree_flatten
 
