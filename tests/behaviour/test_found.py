@@ -35,6 +35,17 @@ def test_extremes_of_equal_bools(size: int, value: bool) -> None:
     assert (mx.argmin(x).item(), mx.argmax(x).item()) == (0, 0)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int32", "int64"])
+@pytest.mark.parametrize("shape", [(1, 300), (40, 7), (3, 70_000)])
+def test_the_index_of_an_extreme_is_the_first_one(dtype: str, shape: tuple[int, int]) -> None:
+    """Also if all elements, or all but one, are the lowest there are."""
+    lowest = -np.inf if dtype.startswith("float") else np.iinfo(dtype).min
+    numbers = np.full(shape, lowest, dtype)
+    numbers[1:, -1] = 1
+    for axis in (0, 1, None):
+        np.testing.assert_array_equal(mx.argmax(mx.array(numbers), axis), numbers.argmax(axis))
+
+
 def test_the_variance_of_large_numbers() -> None:
     assert mx.var(mx.array([1e6, 1e6 + 1, 1e6 + 2] * 1000)).item() == pytest.approx(2 / 3, rel=1e-5)
 

@@ -98,6 +98,13 @@ def test_matmul_from_inner_products() -> None:
     assert product.tolist() == (A @ A.T).tolist()
 
 
+def test_a_mapped_dot_product_is_a_product_of_matrices() -> None:
+    x, y = mx.random.normal((2, 3, 300), key=mx.random.key(0))
+    matrix = mx.vmap(mx.vmap(lambda a, b: a @ b, in_axes=(None, 0)), in_axes=(0, None))(x, y)
+    assert matrix.tolist() == (x @ y.T).tolist()
+    assert (x[0] @ y[0]).item() == mx.sum(x[0] * y[0]).item()
+
+
 def test_mapping_over_no_rows() -> None:
     result = mx.vmap(lambda row: mx.sin(row).sum())(mx.zeros((0, 3)))
     assert result.shape == (0,)

@@ -80,6 +80,8 @@ def product_of(name: str, a: Array, b: Array) -> Array:
     """`matmul` of operands of one dtype, for the function ``name``."""
     left, right = a.node.shape, b.node.shape
     check_shapes(name, left, right)
+    if len(left) == len(right) == 1 and a.node.dtype.is_inexact:
+        return p.dot(a, b)
     if len(left) == 1:
         a = p.expand(a, axes=(0,))
     if len(right) == 1:
@@ -151,13 +153,16 @@ def _scaled(word: str, factor: Any, x: Array) -> Array:
 
 
 def _contracted(name: str, a: Array, b: Array, axes_a: Sequence[int], axes_b: Sequence[int]) -> Array:
-    """The sum of products over pairs of axes, as one matrix product."""
+    """The sum of products over pairs of axes, as one matrix product unless all axes are summed over."""
     left, right = a.node.shape, b.node.shape
     if not all(decide_equal(left[i], right[j]) for i, j in zip(axes_a, axes_b, strict=True)):
         raise ValueError(
             f"[{name}] Shapes {shape_text(left)} and {shape_text(right)} differ in the axes {tuple(axes_a)} and "
             f"{tuple(axes_b)} that are summed over."
         )
+    if len(axes_a) == len(left) and len(axes_b) == len(right) and a.node.dtype.is_inexact:
+        x, y = p.transpose(a, axes=tuple(axes_a)), p.transpose(b, axes=tuple(axes_b))
+        return p.dot(*[p.reshape(one, shape=(product(left),)) for one in (x, y)])
     rows = [axis for axis in range(len(left)) if axis not in axes_a]
     columns = [axis for axis in range(len(right)) if axis not in axes_b]
     inner = product([left[axis] for axis in axes_a])

@@ -71,6 +71,10 @@ def _joined(x: Array, left: Labels, y: Array, right: Labels, needed: set[int]) -
     rows = [label for label in left if label not in right]
     columns = [label for label in right if label not in left]
     extents = label_extents((left, right), (x.node.shape, y.node.shape))
+    if inner and not rows and not columns and x.node.dtype.is_inexact:
+        x, y = _arranged(x, left, left, extents), _arranged(y, right, left, extents)
+        axes = tuple([axis for axis, label in enumerate(left) if label in inner])
+        return p.sum_of_products(x, y, axes), tuple(outer)
     x = _arranged(x, left, [*outer, *rows, *inner], extents)
     y = _arranged(y, right, [*outer, *inner, *columns], extents)
     batch, m, k, n = [[extents[label] for label in labels] for labels in (outer, rows, inner, columns)]

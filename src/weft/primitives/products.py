@@ -18,16 +18,24 @@ from weft.runtime.precision import PRECISIONS, REPRODUCIBLE, get_matmul_precisio
 
 __all__ = [
     "Bilinear",
+    "dot",
     "matmul",
     "matrix_transpose",
+    "sum_of_products",
 ]
 
 DEPTH = 256
 """Terms per block. Sums are computed in blocks, each in order, so the bits of results depend on this number."""
 
 
-FEWEST_TERMS_OF_SUM = 32
-"""A product with one row and one column and this many terms is a sum of products of elements."""
+def sum_of_products(x: Array, y: Array, axes: Shape) -> Array:
+    """The sum over ``axes`` of the products of the elements of two arrays of one shape. In a product of matrices each
+    addition would wait for the one before. Half precision is multiplied as float32 and rounded once."""
+    dtype = x.node.dtype
+    if dtype.size >= 4:
+        return p.sum(p.multiply(x, y), axes=axes)
+    wide = [p.cast(one, dtype=dtypes.float32) for one in (x, y)]
+    return p.cast(p.sum(p.multiply(*wide), axes=axes), dtype=dtype)
 
 
 class Bilinear(Primitive):
@@ -50,6 +58,46 @@ class Bilinear(Primitive):
             for rule, want in zip(self.transposes, wanted, strict=True)
         ]
 
+
+def _scaled(ct: Array, x: Array) -> Array:
+    return p.multiply(p.broadcast(p.expand(ct, axes=(0,)), shape=x.node.shape), p.conjugate_of(x))
+
+
+class Dot(Bilinear):
+    """The sum of the products of the elements of two vectors, see `sum_of_products`. Mapped over one of them it is a
+    product of matrices."""
+
+    name = "dot"
+    transposes = (lambda ct, a, b: _scaled(ct, b), lambda ct, a, b: _scaled(ct, a))
+
+    def check(self, *inputs: Node, **params: Any) -> None:
+        check_inputs(inputs, 2)
+        require(inputs[0].dtype.is_inexact, "it multiplies floating and complex numbers")
+
+    def infer(self, *inputs: Node, **params: Any) -> tuple[Shape, Dtype]:
+        a, b = inputs
+        if a.ndim != 1 or b.ndim != 1 or not agree(a.shape, b.shape) or a.dtype is not b.dtype:
+            raise ValueError(
+                f"[dot] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together."
+            )
+        return (), a.dtype
+
+    def expanded(self, node: Node) -> Node | None:
+        a, b = node.inputs
+        found: Node = sum_of_products(wrap(a), wrap(b), (0,)).node
+        return found
+
+    def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
+        if None not in axes:
+            a, b = p.batch_first(inputs, axes)
+            return sum_of_products(a, b, (1,)), 0
+        (rows, axis), (column, _) = sorted(zip(inputs, axes, strict=True), key=lambda one: one[1] is None)
+        assert axis is not None
+        product = matmul(p.move_axis(rows, axis, 0), p.expand(column, axes=(1,)))
+        return p.squeeze(product, axes=(1,)), 0
+
+
+dot = Dot()
 
 MOST_BATCH_AXES = 6
 
@@ -124,20 +172,6 @@ class Matmul(Bilinear):
                 f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together."
             )
         return (*a.shape[:-1], b.shape[-1]), a.dtype
-
-    def expanded(self, node: Node) -> Node | None:
-        """A product of a row and a column as a sum of products of elements: in a matrix product each addition would
-        wait for the one before. Half precision is multiplied as float32 and rounded once."""
-        dtype, terms = node.dtype, node.inputs[0].shape[-1]
-        if node.shape[-2:] != (1, 1) or terms < FEWEST_TERMS_OF_SUM or not dtype.is_floating:
-            return None
-        wide = dtypes.float32 if dtype.size < 4 else dtype
-        row, column = [wrap(x) if x.dtype is wide else p.cast(wrap(x), dtype=wide) for x in node.inputs]
-        last = node.ndim - 1
-        total = p.sum(p.squeeze(row, axes=(last - 1,)) * p.squeeze(column, axes=(last,)), axes=(last - 1,))
-        found = p.expand(total, axes=(last - 1, last))
-        result: Node = (found if wide is dtype else p.cast(found, dtype=dtype)).node
-        return result
 
     def lowered(self, node: Node) -> Node | None:
         """Half precision is multiplied as float32 and rounded once, small integers as 32-bit ones; sums without terms
