@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft.compiler import builder, evaluate
 from weft.compiler.cpu import schedule as schedules
+from weft.compiler.cpu.side_by_side import lanes_in_turn
 from weft.compiler.passes import SHORT_ROW
 from weft.primitives import reductions
 
@@ -67,7 +69,7 @@ def test_long_rows_are_not_kept_on_the_stack() -> None:
 
 
 @pytest.mark.parametrize("dtype", [mx.bool_, mx.int8, mx.float16, mx.float32, mx.int64, mx.complex64], ids=str)
-@pytest.mark.parametrize("columns", [64, 61], ids=["aligned", "odd"])
+@pytest.mark.parametrize("columns", [80, 61], ids=["aligned", "odd"])
 def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def pieces(x: mx.array) -> mx.array:
         return mx.concatenate([x + x, x * x, x.T.reshape(x.shape)], axis=1)
@@ -75,7 +77,7 @@ def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: py
     x = mx.array(normal(40, columns) * 3).astype(dtype)
     plain = np.array(pieces(x).astype(mx.complex64))
     monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
-    assert ("streamed" in plan_text(pieces, x)) == (columns == 64)
+    assert ("streamed" in plan_text(pieces, x)) == (columns == 80)
     evaluate.forget_plans()
     np.testing.assert_array_equal(plain, np.array(pieces(x).astype(mx.complex64)))
 
@@ -85,6 +87,23 @@ def test_large_results_are_streamed() -> None:
     assert "streamed" in plan_text(lambda x: x + 1, x)
     assert "streamed" not in plan_text(lambda x: x[:100] + 1, x)
     np.testing.assert_array_equal(np.array(x + 1), np.array(x) + 1)
+
+
+SHORT_ELEMENTS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: x[1:] * x[0] + x[1:, :1],
+    "moved lanes": lambda x: (x[:, 1:] > x[:, :-1]) & (x[:, 1:] != x[:, :1]),
+}
+
+
+@pytest.mark.parametrize("name", SHORT_ELEMENTS)
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16"])
+def test_turns_of_more_vectors_change_no_element(name: str, dtype: str) -> None:
+    numbers = np.random.default_rng(0).integers(0, 200, (4, 149)).astype(dtype)
+    x, function = mx.array(numbers), SHORT_ELEMENTS[name]
+    [plan] = plans_of(function, x)
+    lanes = [lanes_in_turn(record.launch.kernel) for record in plan.describe().records if record.launch is not None]
+    assert max(lanes) == 64 // numbers.itemsize
+    np.testing.assert_array_equal(np.array(function(x)), function(numbers))
 
 
 SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {

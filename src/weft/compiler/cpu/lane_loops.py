@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES
 from weft.compiler.codegen.nest import NestWriter
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import load_tile_row, load_transposed
-from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule
+from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule, Walk
+from weft.compiler.cpu.side_by_side import lanes_in_turn
 from weft.compiler.kernel import VIRTUAL_LANES, Kernel
 from weft.dtypes import Dtype
 
@@ -46,6 +48,8 @@ class LaneLoops(NestWriter):
             self._lanes_from_the_end(length, whole, body)
             return
         full = self.e.assign(f"add i64 {start}, {whole}")
+        if self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
+            start = self._wide_turns(start, length, wide, body)
         with self.e.loop(start, full, self.width) as index, self._scope():
             self.lane_index, self.mask = index, None
             body()
@@ -54,6 +58,17 @@ class LaneLoops(NestWriter):
             self.mask = self._lanes_before(stop)
             body()
         self.mask = None
+
+    def _wide_turns(self, start: str, length: str, wide: int, body: Any) -> str:
+        """Run ``body`` over lanes from ``start`` on, ``wide`` at a time as long as so many are left of ``length``.
+        Returns the first lane that is left."""
+        stop = self.e.assign(f"add i64 {start}, {self.e.assign(f'and i64 {length}, {-wide}')}")
+        vector, self.vector = self.vector, MathLanes(self.e, wide)
+        with self.e.loop(start, stop, wide) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            body()
+        self.vector = vector
+        return stop
 
     def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
         """Run ``body`` over the lanes of a row from the last to the first: the rest, at the beginning, is in the upper
