@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,11 @@ import pytest
 import weft.core as mx
 from tests.codegen.planned import plans_of
 from weft.compiler import builder, evaluate
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.math import MathLanes
 from weft.compiler.cpu import schedule as schedules
+from weft.compiler.cpu.memory import load_first_bytes, store_first_bytes
 from weft.compiler.cpu.side_by_side import lanes_in_turn
 from weft.compiler.passes import SHORT_ROW
 from weft.primitives import reductions
@@ -104,6 +109,23 @@ def test_turns_of_more_vectors_change_no_element(name: str, dtype: str) -> None:
     lanes = [lanes_in_turn(record.launch.kernel) for record in plan.describe().records if record.launch is not None]
     assert max(lanes) == 64 // numbers.itemsize
     np.testing.assert_array_equal(np.array(function(x)), function(numbers))
+
+
+def test_first_bytes_are_copied_and_no_others() -> None:
+    e = Emitter()
+    lanes = MathLanes(e, 16)
+    vector = load_first_bytes(lanes, "%source", "%count")
+    store_first_bytes(lanes, vector, "%target", "%count")
+    e.store("<16 x i8>", vector, e.assign("getelementptr i8, ptr %target, i64 16"))
+    text = module([e], [e.function("first_bytes", "ptr %source, ptr %target, i64 %count")])
+    address = loading.load(text, lambda: text, ("first_bytes",), lasting=False)["first_bytes"]
+    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
+    source = np.arange(1, 17, dtype=np.uint8)
+    for count in range(1, 16):
+        target = np.full(32, 255, np.uint8)
+        copy(source.ctypes.data, target.ctypes.data, count)
+        first = source[:count].tolist()
+        assert target.tolist() == first + [255] * (16 - count) + first + [0] * (16 - count)
 
 
 SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {
