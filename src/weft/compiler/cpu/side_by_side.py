@@ -1,4 +1,4 @@
-"""How many lanes a loop does at a time: vectors of a piece of a kernel, side by side, and vectors of short elements.
+"""How many lanes a loop does at a time: vectors of a piece of a kernel, side by side, and vectors of bytes.
 
 If each operation needs the result of the one before, the processor is idle most of the time, unless operations on other
 vectors are beside them in the code: it does not look ahead far enough to find those of the next turn of the loop.
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.compiler.codegen import host
-from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride
 from weft.compiler.passes import Pass
 
@@ -24,9 +23,8 @@ independent."""
 IN_FLIGHT = 8
 """How many operations in flight keep a processor busy: two units that give results after four cycles."""
 
-TURN_BYTES = 64
-"""How many bytes of an operand a turn of a loop does, so that counting turns takes less time than the work. Those of
-four-byte elements do as many."""
+LANES_OF_BYTES = 64
+"""How many elements of one byte a turn of a loop does, so that counting turns takes less time than the work."""
 
 MOST_IN_TURN = 12
 """A longer body takes LLVM long enough without a third copy of it for more lanes."""
@@ -34,14 +32,12 @@ MOST_IN_TURN = 12
 
 def lanes_in_turn(kernel: Kernel) -> int:
     """How many lanes a turn of a loop over parallel lanes does, while so many are left. It is more than a vector has
-    only if elements are short, contiguous, and computed by cheap operations."""
+    only if elements are bytes, contiguous, and computed by cheap operations."""
     varying = [instruction for instruction in kernel.instructions if instruction.varying]
     if kernel.lane != "parallel" or kernel.sweeps or not 0 < len(varying) <= MOST_IN_TURN:
         return VIRTUAL_LANES
-    if not all(_is_brief(kernel, instruction) for instruction in varying):
-        return VIRTUAL_LANES
-    size = max(4 if one.dtype in HALVES else one.dtype.size for one in varying)
-    return max(VIRTUAL_LANES, TURN_BYTES // size)
+    of_bytes = all(one.dtype.size == 1 and _is_brief(kernel, one) for one in varying)
+    return LANES_OF_BYTES if of_bytes else VIRTUAL_LANES
 
 
 def _is_brief(kernel: Kernel, instruction: Instruction) -> bool:
