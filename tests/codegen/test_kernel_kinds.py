@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
+from weft.compiler.codegen import loading
+from weft.compiler.codegen.emitter import Emitter, module
+from weft.compiler.codegen.math import MathLanes
 from weft.compiler.cpu import schedule as schedules
+from weft.compiler.cpu.memory import load_first_bytes, store_first_bytes
+from weft.compiler.cpu.side_by_side import lanes_in_turn
 from weft.compiler.fusion import builder
 from weft.compiler.passes import SHORT_ROW
 from weft.compiler.running import evaluate
@@ -68,7 +75,7 @@ def test_long_rows_are_not_kept_on_the_stack() -> None:
 
 
 @pytest.mark.parametrize("dtype", [mx.bool_, mx.int8, mx.float16, mx.float32, mx.int64, mx.complex64], ids=str)
-@pytest.mark.parametrize("columns", [64, 61], ids=["aligned", "odd"])
+@pytest.mark.parametrize("columns", [80, 61], ids=["aligned", "odd"])
 def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def pieces(x: mx.array) -> mx.array:
         return mx.concatenate([x + x, x * x, x.T.reshape(x.shape)], axis=1)
@@ -76,7 +83,7 @@ def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: py
     x = mx.array(normal(40, columns) * 3).astype(dtype)
     plain = np.array(pieces(x).astype(mx.complex64))
     monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
-    assert ("streamed" in plan_text(pieces, x)) == (columns == 64)
+    assert ("streamed" in plan_text(pieces, x)) == (columns == 80)
     evaluate.forget_plans()
     np.testing.assert_array_equal(plain, np.array(pieces(x).astype(mx.complex64)))
 
@@ -86,6 +93,40 @@ def test_large_results_are_streamed() -> None:
     assert "streamed" in plan_text(lambda x: x + 1, x)
     assert "streamed" not in plan_text(lambda x: x[:100] + 1, x)
     np.testing.assert_array_equal(np.array(x + 1), np.array(x) + 1)
+
+
+OF_BYTES: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda x: x[1:] * x[0] + x[1:, :1],
+    "moved lanes": lambda x: (x[:, 1:] > x[:, :-1]) & (x[:, 1:] != x[:, :1]),
+}
+
+
+@pytest.mark.parametrize("name", OF_BYTES)
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16"])
+def test_turns_of_more_vectors_change_no_element(name: str, dtype: str) -> None:
+    numbers = np.random.default_rng(0).integers(0, 200, (4, 149)).astype(dtype)
+    x, function = mx.array(numbers), OF_BYTES[name]
+    [plan] = plans_of(function, x)
+    lanes = [lanes_in_turn(record.launch.kernel) for record in plan.describe().records if record.launch is not None]
+    assert max(lanes) == (16 if dtype == "int16" else 64)
+    np.testing.assert_array_equal(np.array(function(x)), function(numbers))
+
+
+def test_first_bytes_are_copied_and_no_others() -> None:
+    e = Emitter()
+    lanes = MathLanes(e, 16)
+    vector = load_first_bytes(lanes, "%source", "%count")
+    store_first_bytes(lanes, vector, "%target", "%count")
+    e.store("<16 x i8>", vector, e.assign("getelementptr i8, ptr %target, i64 16"))
+    text = module([e], [e.function("first_bytes", "ptr %source, ptr %target, i64 %count")])
+    address = loading.load(text, lambda: text, ("first_bytes",), lasting=False)["first_bytes"]
+    copy = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
+    source = np.arange(1, 17, dtype=np.uint8)
+    for count in range(1, 16):
+        target = np.full(32, 255, np.uint8)
+        copy(source.ctypes.data, target.ctypes.data, count)
+        first = source[:count].tolist()
+        assert target.tolist() == first + [255] * (16 - count) + first + [0] * (16 - count)
 
 
 SWEEP_OUTER: dict[str, Callable[[mx.array], mx.array]] = {

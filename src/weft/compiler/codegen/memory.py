@@ -9,6 +9,7 @@ from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
 from weft.compiler.codegen.values import Complex, Value
+from weft.compiler.kernel import VIRTUAL_LANES
 from weft.dtypes import Dtype
 
 MEMORY_TYPES = {
@@ -19,6 +20,7 @@ MEMORY_TYPES = {
     dtypes.complex64: "i64",
 }
 STREAM_ALIGNMENT = 64
+"""Streamed stores are aligned to this many bytes, or to those of `VIRTUAL_LANES` lanes if these are fewer."""
 ALL_LANES = "splat (i1 true)"
 """The mask of all lanes of a vector."""
 SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32", "double": "f64"}
@@ -127,7 +129,7 @@ def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | No
             f"call void @{function}({type_} {raw}, {pointers} {pointer}, i32 {align}, {masks} {mask or ALL_LANES})"
         )
     elif mask is None and streamed:
-        align = min(L.width * dtype.size, STREAM_ALIGNMENT)
+        align = min(VIRTUAL_LANES * dtype.size, STREAM_ALIGNMENT)
         L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}, !nontemporal !0")
     elif mask is None:
         L.emitter.emit(f"store {type_} {raw}, ptr {pointer}, align {align}")

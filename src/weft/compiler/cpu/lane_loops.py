@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import dtypes
-from weft.compiler.codegen.memory import MEMORY_TYPES
+from weft.compiler.codegen import host
+from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.math import MathLanes
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer, from_memory, to_memory
 from weft.compiler.codegen.nest import NestWriter
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.memory import load_tile_row, load_transposed
-from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule
-from weft.compiler.kernel import VIRTUAL_LANES, Kernel
+from weft.compiler.cpu.memory import load_first_bytes, load_tile_row, load_transposed, store_first_bytes
+from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule, Walk
+from weft.compiler.cpu.side_by_side import lanes_in_turn
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.dtypes import Dtype
 
 MOST_TRANSPOSITIONS = 8
@@ -28,6 +32,27 @@ class LaneLoops(NestWriter):
             kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks, schedule.in_parts
         )
         self.schedule = schedule
+        self.left: str | None = None
+        """How many lanes of the vector are left at the end of a row, the first ones; None if others may be masked."""
+
+    def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
+        if self.left is None or not self._is_of_bytes(instruction, location, L):
+            return super()._load(position, instruction, location, L)
+        pointer = element_pointer(L, location, "i8")
+        return from_memory(L, load_first_bytes(L, pointer, self.left), instruction.dtype)
+
+    def _write(self, position: int, instruction: Instruction, value: Any, location: Location, mask: str | None) -> None:
+        L = self.lanes_of(instruction)
+        if self.left is None or instruction.combine is not None or not self._is_of_bytes(instruction, location, L):
+            super()._write(position, instruction, value, location, mask)
+            return
+        raw, pointer = to_memory(L, value, instruction.dtype), element_pointer(L, location, "i8")
+        store_first_bytes(L, raw, pointer, self.left)
+
+    def _is_of_bytes(self, instruction: Instruction, location: Location, L: Lanes) -> bool:
+        """Whether an access is one of neighbouring bytes, all that are left, which the processor cannot mask."""
+        whole = L is self.vector and L.width == VIRTUAL_LANES and not location.scattered and instruction.where is None
+        return whole and instruction.dtype.size == 1 and "+avx512bw" not in host.current().features
 
     def _lanes_of(self, block: str) -> tuple[str, str]:
         """The range of the lanes of a block."""
@@ -46,14 +71,27 @@ class LaneLoops(NestWriter):
             self._lanes_from_the_end(length, whole, body)
             return
         full = self.e.assign(f"add i64 {start}, {whole}")
+        if self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
+            start = self._wide_turns(start, length, wide, body)
         with self.e.loop(start, full, self.width) as index, self._scope():
             self.lane_index, self.mask = index, None
             body()
         with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
             self.lane_index = full
-            self.mask = self._lanes_before(stop)
+            self.mask, self.left = self._lanes_before(stop), self.e.assign(f"sub i64 {stop}, {full}")
             body()
-        self.mask = None
+        self.mask = self.left = None
+
+    def _wide_turns(self, start: str, length: str, wide: int, body: Any) -> str:
+        """Run ``body`` over lanes from ``start`` on, ``wide`` at a time as long as so many are left of ``length``.
+        Returns the first lane that is left."""
+        stop = self.e.assign(f"add i64 {start}, {self.e.assign(f'and i64 {length}, {-wide}')}")
+        vector, self.vector = self.vector, MathLanes(self.e, wide)
+        with self.e.loop(start, stop, wide) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            body()
+        self.vector = vector
+        return stop
 
     def _lanes_from_the_end(self, length: str, whole: str, body: Any) -> None:
         """Run ``body`` over the lanes of a row from the last to the first: the rest, at the beginning, is in the upper

@@ -1,4 +1,4 @@
-"""Memory accesses of the CPU alone: prefetches, and operands that are transposed in registers.
+"""Memory accesses of the CPU alone: prefetches, rests of rows of bytes, operands that are transposed in registers.
 
 Loads and stores of lanes are written by `codegen.memory` for every target.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.codegen.integers import Integers
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
@@ -122,6 +123,66 @@ def _exchanged(L: Lanes, type_: str, pair: tuple[str, str], distance: int, upper
             chosen_lanes.append(L.width + lane - distance if lane & distance else lane)
     chosen = ", ".join(f"i32 {lane}" for lane in chosen_lanes)
     return L.emitter.assign(f"shufflevector {type_} {pair[0]}, {type_} {pair[1]}, <{L.width} x i32> <{chosen}>")
+
+
+def load_first_bytes(L: Lanes, pointer: str, count: str) -> str:
+    """The first ``count`` bytes of memory, from 1 to 15, in a vector of 16; the others are zero, and not read.
+
+    For a mask of bytes LLVM would write 16 branches if the processor has no such masks.
+    """
+    e, code = L.emitter, Integers(L.emitter)
+    low, high = e.slot("i64"), e.slot("i64")
+    e.store("i64", "0", high)
+
+    def read(type_: str, position: str | int) -> str:
+        found = e.assign(f"load {type_}, ptr {code.moved(pointer, position)}, align 1")
+        return found if type_ == "i64" else e.assign(f"zext {type_} {found} to i64")
+
+    def join(type_: str, positions: Sequence[str | int]) -> None:
+        parts = [e.assign(f"shl i64 {read(type_, at)}, {code.multiply(at, 8)}") for at in map(str, positions)]
+        found = parts[0]
+        for part in parts[1:]:
+            found = e.assign(f"or i64 {found}, {part}")
+        e.store("i64", found, low)
+
+    with e.when(code.compare("uge", count, 8)):
+        e.store("i64", read("i64", 0), low)
+        last = e.assign(f"lshr i64 {read('i64', code.subtract(count, 8))}, 8")
+        e.store("i64", e.assign(f"lshr i64 {last}, {code.multiply(code.subtract(15, count), 8)}"), high)
+    with e.when(code.compare("ult", count, 8)):
+        with e.when(code.compare("uge", count, 4)):
+            join("i32", [0, code.subtract(count, 4)])
+        with e.when(code.compare("ult", count, 4)):
+            join("i8", [0, code.divide(count, 2), code.subtract(count, 1)])
+    both = e.assign(f"insertelement <2 x i64> poison, i64 {e.load('i64', low)}, i64 0")
+    both = e.assign(f"insertelement <2 x i64> {both}, i64 {e.load('i64', high)}, i64 1")
+    return e.assign(f"bitcast <2 x i64> {both} to <16 x i8>")
+
+
+def store_first_bytes(L: Lanes, vector: str, pointer: str, count: str) -> None:
+    """Write the first ``count`` bytes, from 1 to 15, of a vector of 16."""
+    e, code = L.emitter, Integers(L.emitter)
+    both = e.assign(f"bitcast <16 x i8> {vector} to <2 x i64>")
+    low, high = [e.assign(f"extractelement <2 x i64> {both}, i64 {half}") for half in (0, 1)]
+
+    def write(type_: str, position: str | int, value: str = "") -> None:
+        value = value or e.assign(f"lshr i64 {low}, {code.multiply(str(position), 8)}")
+        part = value if type_ == "i64" else e.assign(f"trunc i64 {value} to {type_}")
+        e.emit(f"store {type_} {part}, ptr {code.moved(pointer, position)}, align 1")
+
+    with e.when(code.compare("uge", count, 8)):
+        write("i64", 0)
+        before = code.subtract(count, 8)
+        first = e.assign(f"lshr i64 {low}, {code.multiply(before, 8)}")
+        moved = e.assign(f"shl i64 {high}, {code.multiply(code.subtract(15, count), 8)}")
+        write("i64", before, e.assign(f"or i64 {first}, {e.assign(f'shl i64 {moved}, 8')}"))
+    with e.when(code.compare("ult", count, 8)):
+        with e.when(code.compare("uge", count, 4)):
+            write("i32", 0)
+            write("i32", code.subtract(count, 4))
+        with e.when(code.compare("ult", count, 4)):
+            for position in (0, code.divide(count, 2), code.subtract(count, 1)):
+                write("i8", position)
 
 
 def load_tile_row(L: Lanes, dtype: Dtype, tile: str, row: str) -> Any:

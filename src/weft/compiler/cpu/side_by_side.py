@@ -1,4 +1,4 @@
-"""How many vectors of lanes a piece of a kernel does at a time.
+"""How many lanes a loop does at a time: vectors of a piece of a kernel, side by side, and vectors of bytes.
 
 If each operation needs the result of the one before, the processor is idle most of the time, unless operations on other
 vectors are beside them in the code: it does not look ahead far enough to find those of the next turn of the loop.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.compiler.codegen import host
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride
 from weft.compiler.passes import Pass
 
 MOST_VECTORS = 4
@@ -22,6 +22,33 @@ independent."""
 
 IN_FLIGHT = 8
 """How many operations in flight keep a processor busy: two units that give results after four cycles."""
+
+LANES_OF_BYTES = 64
+"""How many elements of one byte a turn of a loop does, so that counting turns takes less time than the work."""
+
+MOST_IN_TURN = 12
+"""A longer body takes LLVM long enough without a third copy of it for more lanes."""
+
+
+def lanes_in_turn(kernel: Kernel) -> int:
+    """How many lanes a turn of a loop over parallel lanes does, while so many are left. It is more than a vector has
+    only if elements are bytes, contiguous, and computed by cheap operations."""
+    varying = [instruction for instruction in kernel.instructions if instruction.varying]
+    if kernel.lane != "parallel" or kernel.sweeps or not 0 < len(varying) <= MOST_IN_TURN:
+        return VIRTUAL_LANES
+    of_bytes = all(one.dtype.size == 1 and _is_brief(kernel, one) for one in varying)
+    return LANES_OF_BYTES if of_bytes else VIRTUAL_LANES
+
+
+def _is_brief(kernel: Kernel, instruction: Instruction) -> bool:
+    """Whether an instruction takes a few operations, however many lanes there are."""
+    access = instruction.access
+    if instruction.operation == "apply":
+        return _is_cheap(instruction)
+    if access is None or instruction.where is not None or instruction.combine is not None:
+        return False
+    by_lane = any(kernel.instructions[value].varying for value, _ in access.computed)
+    return instruction.operation != "index" and access.lane_stride is LaneStride.ONE and not by_lane
 
 
 def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
