@@ -40,7 +40,7 @@ import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
 from tests.sampling import Cases, leave_checks, leave_rows, leave_variants
-from weft.compiler import plan
+from weft.compiler.planning import plan
 
 sys.dont_write_bytecode = False
 TESTS = Path(__file__).parent / "tests"

@@ -8,7 +8,7 @@ from unittest import mock
 
 import weft
 import weft.core as mx
-from weft.compiler.plan import parts_of
+from weft.compiler.planning.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import weft.core as mx
 from tests.sampling import examples
-from weft.compiler import updates
+from weft.compiler.fusion import updates
 from weft.runtime import recording
 
 NAMES = ("u", "v", "w")

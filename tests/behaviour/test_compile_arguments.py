@@ -15,7 +15,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 from tests.checks import Counted, assert_same_bits
-from weft.compiler.prepared import Prepared
+from weft.compiler.running.prepared import Prepared
 
 
 class Colour(enum.Enum):

@@ -13,7 +13,7 @@ import pytest
 import weft.core as mx
 from tests.checks import Counted
 from tests.gates import Gate, is_there
-from weft.compiler import run
+from weft.compiler.running import run
 from weft.errors import TraceError
 from weft.transforms.compile import _Compiled
 from weft.transforms.repeat import repeat_of

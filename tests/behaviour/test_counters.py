@@ -7,7 +7,7 @@ from pathlib import Path
 import weft
 import weft.core as mx
 from tests.checks import run_python
-from weft.compiler import evaluate
+from weft.compiler.running import evaluate
 from weft.runtime.counters import Counts
 
 

@@ -15,7 +15,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from weft.compiler import evaluate, run
+from weft.compiler.running import evaluate, run
 
 pytestmark = pytest.mark.usefixtures("donated_from_one_byte")
 SIZE = 1 << 12

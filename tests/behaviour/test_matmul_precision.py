@@ -14,8 +14,8 @@ import pytest
 import weft
 import weft.core as mx
 import weft.primitives as p
-from weft.compiler import rewrites
 from weft.compiler.cpu.products.packed import amx
+from weft.compiler.rewriting import rewrites
 
 FAST, REPRODUCIBLE = "fast", "reproducible"
 has_tile_registers = pytest.mark.skipif(not amx.is_available(), reason="this processor has no tile registers")
@@ -155,7 +155,7 @@ def test_products_that_planning_makes_are_reproducible(dtype: mx.Dtype, monkeypa
         found.extend(node.keywords["precision"] for node in graph.order if node.primitive is p.matmul)
         return graph
 
-    monkeypatch.setattr("weft.compiler.planner.planned_graph", noted)
+    monkeypatch.setattr("weft.compiler.planning.planner.planned_graph", noted)
     x, w, q = (drawn(10, *shape).astype(dtype) for shape in ((2, 5, 7, 34), (33, 1, 1, 34), (1, 3, 37, 34)))
     with weft.matmul_precision(FAST):
         mx.eval(mx.conv2d(x, w))

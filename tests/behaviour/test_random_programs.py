@@ -14,7 +14,8 @@ import weft.core as mx
 from tests.checks import assert_same_bits, run_python
 from tests.programs import Program, programs
 from tests.sampling import examples
-from weft.compiler import evaluate, plan
+from weft.compiler.planning import plan
+from weft.compiler.running import evaluate
 from weft.runtime import executor
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import weft
 import weft.core as mx
-from weft.compiler.prepared import Prepared
+from weft.compiler.running.prepared import Prepared
 from weft.runtime.executor import set_thread_count, thread_count
 from weft.runtime.host import host
 from weft.runtime.memory import Lease

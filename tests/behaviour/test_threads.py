@@ -18,8 +18,8 @@ import weft.core as mx
 import weft.nn as nn
 from tests.checks import assert_same_bits, run_python
 from tests.gates import Gate, is_there
-from weft.compiler import evaluate
-from weft.compiler.submission import Inputs
+from weft.compiler.running import evaluate
+from weft.compiler.running.submission import Inputs
 from weft.runtime.atomic import no_garbage_collected
 from weft.runtime.host import host
 from weft.runtime.memory import Buffer

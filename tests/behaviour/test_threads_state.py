@@ -13,7 +13,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import run_python
-from weft.compiler.prepared import Prepared
+from weft.compiler.running.prepared import Prepared
 from weft.transforms.repeat import StatefulRepeat
 
 State = dict[str, mx.array]

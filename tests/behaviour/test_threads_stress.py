@@ -20,7 +20,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import bits, leaves
-from weft.compiler import evaluate
+from weft.compiler.running import evaluate
 
 THREADS = 6
 SEEDS = 6

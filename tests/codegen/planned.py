@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import weft.core as mx
-from weft.compiler import evaluate
-from weft.compiler.plan import Plan
+from weft.compiler.planning.plan import Plan
+from weft.compiler.running import evaluate
 from weft.runtime import recording
 
 

@@ -12,11 +12,12 @@ import llvmlite.binding as llvm
 import pytest
 
 import weft.core as mx
-from weft.compiler import evaluate
 from weft.compiler.codegen import batches, jit, llvm_threads, loading, nvptx
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.plan import parts_of
+from weft.compiler.planning.plan import parts_of
 from weft.compiler.program import Program
+from weft.compiler.running import evaluate
+from weft.runtime.disk_cache import DiskCache
 from weft.runtime.engine import engine_of
 from weft.runtime.host import host
 
@@ -72,6 +73,19 @@ def test_kernels_of_a_plan_are_made_together(
     assert [part.tolist() for part in found] == [part.tolist() for part in wanted]
     assert len(names) - before > 2
     assert all(name.startswith("weft LLVM") for name in names[before:]) == (processors > 1)
+
+
+def test_code_that_several_steps_ask_for_is_written_to_disk_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: list[bytes] = []
+    monkeypatch.setattr(DiskCache, "put", lambda self, key, payload: put.append(key))
+    monkeypatch.setattr(DiskCache, "get", lambda self, key: None)
+    module = loading._Module("asked for by several steps", lambda: text(77), ("f77",), "f77", quickly=False)
+    with batches.opened() as batch:
+        with pytest.raises(batches.Deferred):
+            loading._found_or_made(module, lasting=True)
+        batch.make()
+        assert loading._found_or_made(module, lasting=True) is loading._found_or_made(module, lasting=True)
+    assert put == [module.key]
 
 
 def test_all_kernels_of_a_call_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
-from weft.compiler import builder, evaluate
 from weft.compiler.cpu import schedule as schedules
+from weft.compiler.fusion import builder
 from weft.compiler.passes import SHORT_ROW
+from weft.compiler.running import evaluate
 from weft.primitives import reductions
 
 

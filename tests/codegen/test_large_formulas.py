@@ -19,7 +19,7 @@ from tests.sampling import Cases
 from weft.compiler.cpu import loops
 from weft.compiler.cpu.schedule import CpuSchedule
 from weft.compiler.kernel import Kernel
-from weft.compiler.plan import Plan
+from weft.compiler.planning.plan import Plan
 from weft.runtime.host import host
 
 Program = Callable[..., Any]

@@ -12,8 +12,8 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
-from weft.compiler import evaluate
 from weft.compiler.cpu.products import matmul
+from weft.compiler.running import evaluate
 from weft.runtime import executor
 from weft.runtime.host import host
 

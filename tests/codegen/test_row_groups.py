@@ -13,7 +13,7 @@ import weft.core as mx
 import weft.nn as nn
 from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
-from weft.compiler.plan import Plan
+from weft.compiler.planning.plan import Plan
 
 ROWS, COLUMNS = 64, 300
 

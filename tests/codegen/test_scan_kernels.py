@@ -14,8 +14,8 @@ import weft.primitives as p
 from tests.checks import assert_same_bits, run_python
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
-from weft.compiler import evaluate
 from weft.compiler.cpu import schedule as schedules
+from weft.compiler.running import evaluate
 from weft.graph.node import reachable
 from weft.primitives import scans
 

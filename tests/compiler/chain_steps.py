@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from weft import dtypes
-from weft.compiler.attaching import Attachment
-from weft.compiler.chains import ChainFinder, ScheduledGroup
 from weft.compiler.cpu.target import CpuTarget
-from weft.compiler.feeding import Feeder
-from weft.compiler.groups import FusedGroup, Group, Layout, RoutineGroup
+from weft.compiler.fusion.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
+from weft.compiler.planning.attaching import Attachment
+from weft.compiler.planning.chains import ChainFinder, ScheduledGroup
+from weft.compiler.planning.feeding import Feeder
 from weft.compiler.target import FusionLimits, Schedule, Target
 from weft.graph.node import Node, Shape
 from weft.primitives import Primitive

@@ -22,9 +22,9 @@ from tests.compiler.chain_steps import (
     value,
 )
 from weft import dtypes
-from weft.compiler.chains import MOST_ENTRIES, PASSING_PART, ScheduledGroup
-from weft.compiler.groups import FusedGroup, Layout
+from weft.compiler.fusion.groups import FusedGroup, Layout
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
+from weft.compiler.planning.chains import MOST_ENTRIES, PASSING_PART, ScheduledGroup
 from weft.graph.node import Node
 from weft.primitives import Primitive
 

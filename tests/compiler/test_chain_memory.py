@@ -6,7 +6,7 @@ import pytest
 
 import weft.core as mx
 from tests.compiler.chain_steps import TURN, Steps, at, three_steps, value
-from weft.compiler.groups import Layout
+from weft.compiler.fusion.groups import Layout
 
 
 def test_memory_that_is_shared_with_others() -> None:

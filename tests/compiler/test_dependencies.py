@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from weft.compiler.dependencies import Dependencies, Users
-from weft.compiler.groups import FusedGroup, Group
+from weft.compiler.fusion.dependencies import Dependencies, Users
+from weft.compiler.fusion.groups import FusedGroup, Group
 
 
 def reached(group: Group) -> set[Group]:

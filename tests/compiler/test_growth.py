@@ -15,9 +15,9 @@ import pytest
 import weft.core as mx
 import weft.optimizers as optim
 from weft.compiler.cpu.target import CpuTarget
-from weft.compiler.dependencies import Dependencies, Users
-from weft.compiler.evaluate import forget_plans
-from weft.compiler.groups import Group
+from weft.compiler.fusion.dependencies import Dependencies, Users
+from weft.compiler.fusion.groups import Group
+from weft.compiler.running.evaluate import forget_plans
 
 
 def lines_to_evaluate(program: Callable[[int], Any], size: int) -> int:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
-from weft.compiler import evaluate, known_graphs
+from weft.compiler.running import evaluate, known_graphs
 from weft.runtime import counters
 
 Build = Callable[[mx.array, mx.array], list[mx.array]]

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft.core as mx
-from weft.compiler import arena, donation, fusion, plan, plan_check, planner
-from weft.compiler.plan import parts_of
+from weft.compiler.fusion import fusion
+from weft.compiler.planning import arena, donation, plan, plan_check, planner
+from weft.compiler.planning.plan import parts_of
 from weft.compiler.program import Program
 from weft.runtime.host import host
 

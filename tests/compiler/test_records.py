@@ -14,10 +14,10 @@ from hypothesis import given
 
 import weft.core as mx
 from tests.programs import Program, programs
-from weft.compiler import evaluate
-from weft.compiler.plan import Plan
+from weft.compiler.planning.plan import Plan
+from weft.compiler.planning.records import Region, StepRecord, bytes_of
 from weft.compiler.program import Program as Key
-from weft.compiler.records import Region, StepRecord, bytes_of
+from weft.compiler.running import evaluate
 from weft.graph.node import Placeholder
 
 ROW = mx.random.normal((100,), key=mx.random.key(0))

@@ -11,7 +11,7 @@ import weft.core as mx
 import weft.nn as nn
 from tests.checks import bits
 from weft.compiler.cpu.products import matmul
-from weft.compiler.remaking import saves_memory
+from weft.compiler.fusion.remaking import saves_memory
 from weft.compiler.target import FusionLimits
 
 ROWS, COLUMNS = 512, 512  # too large for caches

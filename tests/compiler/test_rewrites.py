@@ -83,6 +83,19 @@ def test_short_reductions_keep_their_bits(dtype: Dtype, shape: tuple[int, ...], 
     assert all("[" in step.loops for step in rows.explain(xs).steps)
 
 
+def test_many_short_rows_that_have_other_uses_are_reduced_in_lanes() -> None:
+    x = mx.random.normal((300, 3))
+
+    def reduced(x: mx.array) -> list[mx.array]:
+        source = -x
+        return [mx.argmin(source, -1), mx.sum(source, -1), mx.softmax(source, -1), source]
+
+    few = [reduced(x[start : start + 100]) for start in range(0, 300, 100)]
+    compiled = mx.compile(reduced)
+    assert list(map(bits, compiled(x))) == [bits(mx.concatenate(list(parts))) for parts in zip(*few, strict=True)]
+    assert not any("[" in step.loops for step in compiled.explain(x).steps)
+
+
 @pytest.mark.parametrize("count", [3, 16])
 def test_distances_of_all_pairs_are_summed_in_one_kernel(count: int) -> None:
     a, b = mx.random.normal((70, count)), mx.random.normal((70, count))

@@ -11,7 +11,7 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
-from weft.compiler.rotations import MOST_MADE, SHORTEST_ROW
+from weft.compiler.rewriting.rotations import MOST_MADE, SHORTEST_ROW
 
 GRID = (200, 210)
 

@@ -11,7 +11,7 @@ import pytest
 
 import weft.core as mx
 from tests.toy_operations import squares
-from weft.compiler.segments import Segment, segments_of
+from weft.compiler.rewriting.segments import Segment, segments_of
 from weft.graph.node import Node, reachable
 from weft.runtime.devices import Stream, with_stream
 

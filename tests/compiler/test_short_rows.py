@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from weft.compiler.short_rows import LONG, MANY, rows_joined
+from weft.compiler.rewriting.short_rows import LONG, MANY, rows_joined
 
 SHAPES = [(64, 96, 3), (20000, 1, 5), (4096, 7), (5000, 25), (300, 2, 40)]
 

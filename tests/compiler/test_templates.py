@@ -18,16 +18,17 @@ import weft.core as mx
 from tests import programs, shapeless_programs
 from tests.checks import bits
 from tests.sampling import Cases
-from weft.compiler import evaluate, templates
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
-from weft.compiler.forms import entries_of, form_of
 from weft.compiler.kernel import Kernel
 from weft.compiler.open_numbers import Formulas, OpenNumberError, as_a_whole
-from weft.compiler.plan import comparable, parts_of
+from weft.compiler.planning import cached_plans, templates
+from weft.compiler.planning.forms import entries_of, form_of
+from weft.compiler.planning.plan import comparable, parts_of
+from weft.compiler.planning.templates import Template, Templates
 from weft.compiler.program import Program
+from weft.compiler.running import evaluate
 from weft.compiler.target import Schedule
-from weft.compiler.templates import Template, Templates
 from weft.runtime.host import host
 from weft.utils import tree_flatten
 
@@ -199,24 +200,57 @@ def test_results_are_those_of_plans_that_are_made() -> None:
     assert found == with_templates
 
 
-def test_templates_are_not_made_on_and_on_if_nothing_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "expected"), [(None, [3, 4, 5, 6, 7, 8, 11, 16, 25, 42]), (OpenNumberError, [3, 6])])
+def test_fewer_and_fewer_templates_are_made_if_nothing_uses_them(
+    error: type[Exception] | None, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
     made: list[int] = []
 
     class Useless:
         def __init__(self, *arguments: Any) -> None:
-            made.append(len(made))
+            made.append(count)
+            if error is not None:
+                raise error
 
         def parts(self, numbers: Any) -> None:
             return None
 
     monkeypatch.setattr(templates, "Template", Useless)
     known = Templates()
-    for count in range(2, 20):
+    for count in range(2, 48):
         result = mx.sin(mx.array(np.ones(count, np.float32)))
         with without_code():
             plan = known.plan(*entries_and_outputs([result]), host.target, host)
         assert plan.sizes == [4 * count]
-    assert len(made) == templates.MOST_MISSES
+    assert made == expected
+
+
+def test_plans_on_disk_are_read_before_templates_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 0
+    made: list[int] = []
+
+    class Counted(Template):
+        def __init__(self, *arguments: Any) -> None:
+            made.append(count)
+            super().__init__(*arguments)
+
+    def found(entries: Any, outputs: Any, target: Any) -> Any:
+        return parts_of(entries, outputs, target, host) if count in on_disk else None
+
+    on_disk = {3, 5, 6, 8}
+    kept: list[int] = []
+    monkeypatch.setattr(templates, "CHECKS", False)
+    monkeypatch.setattr(templates, "Template", Counted)
+    monkeypatch.setattr(cached_plans, "found", found)
+    monkeypatch.setattr(cached_plans, "keep", lambda *_: kept.append(count))
+    known = Templates()
+    for count in range(2, 13):
+        result = mx.sin(mx.array(np.ones(count, np.float32)))
+        with without_code():
+            assert known.plan(*entries_and_outputs([result]), host.target, host).sizes == [4 * count]
+    assert made == [10]
+    assert kept == [2, 4, 7, 9, 10]
 
 
 def test_a_cache_forgets_what_is_oldest() -> None:

@@ -10,10 +10,10 @@ import pytest
 import weft.core as mx
 from tests.cuda.device import ENGINE
 from tests.ops.row import bits
-from weft.compiler import evaluate
 from weft.compiler.cuda import joining
-from weft.compiler.planner import planner_of
+from weft.compiler.planning.planner import planner_of
 from weft.compiler.program import Program
+from weft.compiler.running import evaluate
 from weft.primitives import reductions
 
 

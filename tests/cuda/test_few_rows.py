@@ -12,9 +12,9 @@ import weft.core as mx
 from tests.cuda.device import BlocksEngine
 from tests.cuda.test_kernels import in_stretches, same_bits
 from tests.sampling import Cases
-from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda import few_rows
+from weft.compiler.running import evaluate
 
 DTYPES = (mx.bfloat16, mx.float16, mx.float32)
 

@@ -17,9 +17,9 @@ from tests.ops.row import Row, bits, to_numpy
 from tests.ops.table import ROWS
 from tests.reference.test_operations import FOLDS, SCANS, check
 from tests.sampling import Cases
-from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda import loops, nests, schedule, scheduling
+from weft.compiler.running import evaluate
 from weft.primitives import reductions, scans
 
 

@@ -11,10 +11,10 @@ import weft.core as mx
 import weft.primitives as p
 from tests.cuda.device import BlocksEngine
 from tests.cuda.test_kernels import in_stretches, same_bits
-from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda import long_scans as steps
 from weft.compiler.kernel import CHUNK
+from weft.compiler.running import evaluate
 from weft.primitives import long_scans, scans
 from weft.primitives.replacing import replacement
 

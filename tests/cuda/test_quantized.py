@@ -14,10 +14,10 @@ import weft.core as mx
 from tests.cuda.device import BlocksEngine
 from tests.cuda.test_kernels import in_stretches, same_bits
 from tests.sampling import Cases
-from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda.quantized import blocks, few_rows, strips
 from weft.compiler.cuda.quantized.codes import coding_of
+from weft.compiler.running import evaluate
 from weft.primitives.quantized_formats import MODES, WORD, QuantizedFormat
 
 FORMATS = [QuantizedFormat(mode, size, bits) for mode, found in MODES.items() for size, bits in product(*found)]

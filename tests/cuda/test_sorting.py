@@ -13,10 +13,10 @@ import weft.primitives as p
 from tests.cuda.device import BlocksEngine
 from tests.cuda.test_kernels import in_stretches, same_bits
 from tests.sampling import Cases
-from weft.compiler import evaluate
 from weft.compiler.cuda.sorting import distribution, steps
 from weft.compiler.cuda.sorting.distribution import Move, OfKeys, ThreadBlock
 from weft.compiler.cuda.sorting.elements import Elements
+from weft.compiler.running import evaluate
 
 NAMES = ("bool_", "uint8", "int16", "int32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64")
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.devices import there
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
-from weft.compiler import evaluate
 from weft.compiler.kernel import Kernel
+from weft.compiler.running import evaluate
 from weft.runtime.cuda.engine import CudaEngine
 
 

@@ -11,9 +11,9 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver
-from weft.compiler import evaluate
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.rewrites import planned_graph
+from weft.compiler.rewriting.rewrites import planned_graph
+from weft.compiler.running import evaluate
 from weft.primitives import attention_parts
 from weft.runtime import recording
 from weft.runtime.engine import engine_of
@@ -99,7 +99,7 @@ def test_memory(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.extend([node.size for node in graph.order])
         return graph
 
-    monkeypatch.setattr("weft.compiler.planner.planned_graph", noted)
+    monkeypatch.setattr("weft.compiler.planning.planner.planned_graph", noted)
     x = drawn(2, 8, 32, 4)
     with mx.stream(mx.gpu):
         mx.eval(mx.grad(lambda x: mx.sum(mx.fast.scaled_dot_product_attention(x, x, x, scale=1.0)))(x))

@@ -11,12 +11,12 @@ import pytest
 import weft.core as mx
 from tests.gpu.fake_cudnn import FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
-from weft.compiler import cached_plans, plan_data
 from weft.compiler.codegen import loading
 from weft.compiler.cuda import head_start
 from weft.compiler.cuda.cudnn import attention
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.plan import Unsealed, parts_of
+from weft.compiler.planning import cached_plans, plan_data
+from weft.compiler.planning.plan import Unsealed, parts_of
 from weft.compiler.program import Program
 from weft.runtime.cuda import cublas
 from weft.runtime.cuda.code import CudaCode

@@ -20,8 +20,8 @@ from tests.gpu.attention_heads import Heads
 from tests.gpu.fake_cudnn import BAD, FakeCudnn
 from tests.gpu.fake_driver import FakeDriver
 from tests.sampling import Cases
-from weft.compiler import evaluate
 from weft.compiler.cuda.cudnn import attention, convolution, operations
+from weft.compiler.running import evaluate
 from weft.runtime.cuda.cudnn import plans
 from weft.runtime.cuda.cudnn.descriptors import Library
 from weft.runtime.cuda.cudnn.plans import Note

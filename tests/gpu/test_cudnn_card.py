@@ -212,8 +212,8 @@ def test_a_query_that_sees_no_key_gets_the_mean(rng: np.random.Generator) -> Non
 
 def test_gradients_in_parts(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many heads are more than one call, with the same bits."""
-    from weft.compiler import evaluate
     from weft.compiler.cuda.cudnn import attention
+    from weft.compiler.running import evaluate
 
     arrays = [drawn(rng, (4, n, 64, 64), mx.bfloat16)[0] for n in (6, 3, 3)]
 

@@ -14,8 +14,8 @@ import weft.core as mx
 import weft.primitives as p
 from tests.gpu.fake_cufft import FakeCufft
 from tests.gpu.fake_driver import FakeDriver
-from weft.compiler import evaluate
 from weft.compiler.cuda import fourier
+from weft.compiler.running import evaluate
 from weft.runtime.cuda import cufft
 from weft.runtime.engine import engine_of
 

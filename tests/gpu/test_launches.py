@@ -12,7 +12,7 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver
-from weft.compiler.prepared import Prepared
+from weft.compiler.running.prepared import Prepared
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.streams import worker_of
 

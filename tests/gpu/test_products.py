@@ -16,10 +16,10 @@ import weft.primitives as p
 from tests.checks import assert_same_bits
 from tests.gpu.fake_driver import FakeDriver, FakeTarget
 from tests.sampling import Cases
-from weft.compiler import templates
 from weft.compiler.cuda import few_rows
 from weft.compiler.cuda.target import CudaTarget
-from weft.compiler.plan import parts_of
+from weft.compiler.planning import templates
+from weft.compiler.planning.plan import parts_of
 from weft.runtime.cuda import cublas
 from weft.runtime.engine import engine_of
 

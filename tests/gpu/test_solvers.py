@@ -14,10 +14,10 @@ import weft.primitives as p
 from tests.gpu.fake_driver import FakeDriver
 from tests.gpu.fake_solvers import FakeSolvers
 from tests.gpu.test_fourier import on_the_card
-from weft.compiler import evaluate
 from weft.compiler.codegen import nvptx
 from weft.compiler.cuda.solvers import decompositions, factors, kernels
 from weft.compiler.cuda.solvers.operations import OPERATIONS
+from weft.compiler.running import evaluate
 from weft.runtime.cuda.driver import CudaError
 from weft.runtime.cuda.solvers import calls, libraries, problems
 

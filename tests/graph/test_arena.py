@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.compiler.arena import Interval, arrange
+from weft.compiler.planning.arena import Interval, arrange
 
 intervals = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 10)).map(

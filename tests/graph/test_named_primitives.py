@@ -16,8 +16,8 @@ from weft.primitives import replacing
 PACKAGE = Path(weft.__file__).parent
 
 NAMED = {
-    ("compiler/rewrites.py", "cast"): "the step of a call may convert what it stores",
-    ("compiler/rewrites.py", "transpose"): "the pass is an identity of transposes",
+    ("compiler/rewriting/rewrites.py", "cast"): "the step of a call may convert what it stores",
+    ("compiler/rewriting/rewrites.py", "transpose"): "the pass is an identity of transposes",
     ("transforms/autodiff.py", "identity"): "exists to name what is differentiated with respect to",
     ("transforms/custom.py", "barrier"): "exists to keep what checkpoint computes again apart",
     ("transforms/custom.py", "marked_call"): "exists to mark calls of functions with rules of their own",

@@ -107,6 +107,17 @@ def test_powers_at_zero() -> None:
     assert slope.tolist() == [0.0, 0.0, 0.0]
 
 
+def test_powers_by_products_and_roots() -> None:
+    exponents = [3, 4, -1, -2, -3, -4, 0.5, -0.5]
+    x = mx.array([0.3, 1.7, 2.0])
+    found = mx.stack([x**exponent for exponent in exponents])
+    expected = np.array(x, np.float64) ** np.array(exponents)[:, None]
+    np.testing.assert_allclose(np.array(found), expected, rtol=4 * 2.0**-23)
+    assert (mx.array([5, -3]) ** 3).tolist() == [125, -27]
+    slopes = mx.grad(lambda x: mx.sum(x**3 + x**-2))(mx.array([0.0, 4.0]))
+    assert slopes.tolist() == [-np.inf, 47.96875]
+
+
 def test_stop_gradient_is_constant_in_every_order() -> None:
     f = lambda x: mx.stop_gradient(x) * x * x  # noqa: E731 - a formula
     x = mx.array(3.0)

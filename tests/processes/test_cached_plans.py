@@ -14,8 +14,8 @@ import pytest
 
 import weft.core as mx
 from tests import checks
-from weft.compiler import cached_plans, plan_data
 from weft.compiler.codegen import loading
+from weft.compiler.planning import cached_plans, plan_data
 from weft.compiler.program import Program
 from weft.runtime.host import host
 
@@ -24,7 +24,7 @@ import json
 import weft.core as mx
 import weft.nn as nn
 import weft.optimizers as optim
-from weft.compiler import cached_plans, templates
+from weft.compiler.planning import cached_plans, templates
 from weft.primitives import Elementwise
 
 planned, made = [], templates.parts_of

@@ -19,7 +19,7 @@ import pytest
 import weft
 import weft.core as mx
 from tests.sampling import Cases
-from weft.compiler.evaluate import forget_plans
+from weft.compiler.running.evaluate import forget_plans
 from weft.errors import EvaluationError
 from weft.runtime import memory
 from weft.runtime.atomic import sections, without_interrupts

@@ -14,7 +14,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import child_environment, run_python
-from weft.compiler import run
+from weft.compiler.running import run
 from weft.errors import EvaluationError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")

@@ -255,7 +255,7 @@ class TestFork:
         """The child has no such thread, and computes the value itself. Steps do not begin during the fork: they write
         where they read, so the child could not run them again."""
         program = f"""
-    from weft.compiler import run
+    from weft.compiler.running import run
 
     begun, executed = threading.Event(), []
     before, execute = run.{reached}, run.execute

@@ -14,8 +14,8 @@ from tests.checks import assert_same_bits
 from tests.reference.device import ReferenceEngine, ReferenceSchedule
 from tests.reference.kernels import Run
 from tests.reference.values import numbers, view_of
-from weft.compiler import evaluate
 from weft.compiler.kernel import Instruction, Kernel
+from weft.compiler.running import evaluate
 
 pytestmark = pytest.mark.usefixtures("donated_from_one_byte")
 

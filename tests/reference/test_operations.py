@@ -17,7 +17,7 @@ from tests.ops.row import Row, bits, to_numpy
 from tests.ops.table import ROWS
 from tests.ops.test_table import from_library
 from tests.sampling import Cases
-from weft.compiler import evaluate
+from weft.compiler.running import evaluate
 from weft.primitives import scans
 from weft.primitives.sort_cuts import MIDDLE
 

@@ -74,6 +74,8 @@ class FusionLimits:
     - ``turn_size``: a turn of a chain has temporaries of at least this many bytes. With fewer, its calls take longer
       than storing and reading these in memory.
     - ``short_row``: rows of fewer elements are joined; see `short_rows`.
+    - ``narrow_row``: reductions of up to so many elements are unrolled whatever else uses these; see
+      `short_reductions`.
     - ``grown_size``: a value computed from the results of several calls is updated after each call if it has at least
       this many bytes; 0 means never.
     - ``assigned_size``: results of at least this many elements are written part by part, unless it is 0; see
@@ -94,6 +96,7 @@ class FusionLimits:
     uncached_size: int
     turn_size: int = 0
     short_row: int = 0
+    narrow_row: int = 0
     grown_size: int = 0
     assigned_size: int = 0
     in_parts: bool = False

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from weft import tree
 from weft.checks import shown
-from weft.compiler.evaluate import evaluate
+from weft.compiler.running.evaluate import evaluate
 from weft.errors import TraceError
 from weft.graph.extents import values_of
 from weft.graph.location import user_location

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import weft.primitives as p
-from weft.compiler.describing import Description
 from weft.compiler.dumps import graph_text
-from weft.compiler.evaluate import caller_stream, plan_of
-from weft.compiler.plan import Plan
-from weft.compiler.prepared_segments import CALLER
+from weft.compiler.planning.describing import Description
+from weft.compiler.planning.plan import Plan
+from weft.compiler.planning.records import StepRecord
 from weft.compiler.program import Program
-from weft.compiler.records import StepRecord
-from weft.compiler.run import Run, run_now
-from weft.compiler.segments import segments_of
+from weft.compiler.rewriting.segments import segments_of
+from weft.compiler.running.evaluate import caller_stream, plan_of
+from weft.compiler.running.prepared_segments import CALLER
+from weft.compiler.running.run import Run, run_now
 from weft.graph.node import Node, describe, reachable
 from weft.inspection.dot import Drawing, label_of, number_text
 from weft.inspection.files import writable, write_lines

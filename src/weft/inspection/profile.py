@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, TextIO
 
-from weft.compiler.plan import Plan
-from weft.compiler.records import StepRecord
+from weft.compiler.planning.plan import Plan
+from weft.compiler.planning.records import StepRecord
 from weft.graph.location import user_location
 from weft.inspection.files import opened, write_lines
 from weft.inspection.paged import Paged

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import weft
-from weft.compiler.plan import Plan
-from weft.compiler.records import StepRecord
+from weft.compiler.planning.plan import Plan
+from weft.compiler.planning.records import StepRecord
 from weft.inspection.text import shortened
 from weft.runtime.device import cpu
 from weft.runtime.recording import TRANSFER, PlanRun, Span, Thread

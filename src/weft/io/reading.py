@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.array import array
-from weft.compiler.evaluate import caller_stream, evaluate
+from weft.compiler.running.evaluate import caller_stream, evaluate
 from weft.dtypes import Dtype
 from weft.errors import FileFormatError
 from weft.io.sources import FileSource, Source

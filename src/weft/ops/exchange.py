@@ -9,7 +9,7 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.evaluate import evaluate, finish
+from weft.compiler.running.evaluate import evaluate, finish
 from weft.dtypes import Dtype
 from weft.graph.node import leaf, wrap
 from weft.ops.arguments import Array

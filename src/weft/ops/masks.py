@@ -15,7 +15,7 @@ import numpy as np
 
 import weft.primitives as p
 from weft import dtypes
-from weft.compiler.evaluate import evaluate
+from weft.compiler.running.evaluate import evaluate
 from weft.graph.extents import AnyExtent, agree, decide, decide_equal, identical, smallest
 from weft.graph.node import Handle, Shape
 from weft.graph.tracing import trace_of

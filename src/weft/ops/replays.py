@@ -12,7 +12,7 @@ from types import EllipsisType, FunctionType, NoneType
 from typing import Any, ParamSpec, TypeVar
 
 import weft.primitives as p
-from weft.compiler.planner import CHECKS
+from weft.compiler.planning.planner import CHECKS
 from weft.dtypes import Dtype
 from weft.graph.node import Handle, Node
 from weft.graph.symbolic import is_open

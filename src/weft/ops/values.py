@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.evaluate import evaluate_one
+from weft.compiler.running.evaluate import evaluate_one
 from weft.dtypes import Dtype, bfloat16
 from weft.errors import TraceError
 from weft.formatting import format_array

@@ -167,6 +167,10 @@ class Primitive:
         the end of an axis come back at its beginning. None otherwise."""
         return None
 
+    def is_joined(self, node: Node) -> bool:
+        """Whether the elements of ``node`` are those of its inputs, one input after the other, row by row."""
+        return False
+
     def swapped(self, node: Node) -> Node | None:
         """A node of this primitive that computes the transpose (of the last two axes) at the same cost, or None."""
         return None

@@ -26,6 +26,10 @@ DEPTH = 256
 """Terms per block. Sums are computed in blocks, each in order, so the bits of results depend on this number."""
 
 
+FEWEST_TERMS_OF_SUM = 32
+"""A product with one row and one column and this many terms is a sum of products of elements."""
+
+
 class Bilinear(Primitive):
     """Linear in each of two inputs; ``transposes`` has, for each, the function that computes its cotangent from the
     output's."""
@@ -120,6 +124,20 @@ class Matmul(Bilinear):
                 f"[matmul] {describe(a.shape, a.dtype)} and {describe(b.shape, b.dtype)} do not fit together."
             )
         return (*a.shape[:-1], b.shape[-1]), a.dtype
+
+    def expanded(self, node: Node) -> Node | None:
+        """A product of a row and a column as a sum of products of elements: in a matrix product each addition would
+        wait for the one before. Half precision is multiplied as float32 and rounded once."""
+        dtype, terms = node.dtype, node.inputs[0].shape[-1]
+        if node.shape[-2:] != (1, 1) or terms < FEWEST_TERMS_OF_SUM or not dtype.is_floating:
+            return None
+        wide = dtypes.float32 if dtype.size < 4 else dtype
+        row, column = [wrap(x) if x.dtype is wide else p.cast(wrap(x), dtype=wide) for x in node.inputs]
+        last = node.ndim - 1
+        total = p.sum(p.squeeze(row, axes=(last - 1,)) * p.squeeze(column, axes=(last,)), axes=(last - 1,))
+        found = p.expand(total, axes=(last - 1, last))
+        result: Node = (found if wide is dtype else p.cast(found, dtype=dtype)).node
+        return result
 
     def lowered(self, node: Node) -> Node | None:
         """Half precision is multiplied as float32 and rounded once, small integers as 32-bit ones; sums without terms

@@ -30,7 +30,8 @@ class Reducer:
     accumulators of one element (``index`` is its int64 index along the reduced axis), ``merge(L, a, b)`` combines two,
     ``finish(L, a, dtype)`` gives the result. ``ordered``: ``a`` must come before ``b``. ``sequential``: ``b`` must be a
     single element, because results depend on the grouping. Only scans may be ordered or sequential.
-    ``regroups(dtype)``: elements may be grouped in any way. ``quick`` is a faster way to merge float32 numbers.
+    ``regroups(dtype)``: elements may be grouped in any way. ``quick`` is a faster way to merge float32 numbers, and
+    ``later(L, a, b)`` one to merge if all elements of ``b`` come after those of ``a``.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Reducer:
         sequential: bool = False,
         regroups: Callable[[Dtype], bool] = lambda dtype: False,
         quick: Quick | None = None,
+        later: Callable[..., Accumulator] | None = None,
     ) -> None:
         self.identity = identity
         self.lift = lift
@@ -54,6 +56,7 @@ class Reducer:
         self.sequential = sequential
         self.regroups = regroups
         self.quick = quick
+        self.later = later or merge
 
     def start(self, L: Any, dtype: Dtype) -> Accumulator:
         """The initial values of the accumulators."""

@@ -395,6 +395,16 @@ any_ = _logical("any", False, lambda a, b: a | b)
 def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
     """The index of the first extreme element along one axis; NaN is more extreme than any number."""
 
+    def later(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
+        (*first, i), (*second, j) = a, b
+        x, y = _joined(L, tuple(first)), _joined(L, tuple(second))
+        if x.dtype.is_inexact:
+            # A number is not at most NaN, either.
+            take = ~L.compare_values("le" if lowest_first else "ge", y, x) & L.compare_values("eq", x, x)
+        else:
+            take = L.compare_values("gt" if lowest_first else "lt", y, x)
+        return *[L.select(take, late, early) for late, early in zip(second, first, strict=True)], L.select(take, j, i)
+
     def merge(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
         (*first, i), (*second, j) = a, b
         x, y = _joined(L, tuple(first)), _joined(L, tuple(second))
@@ -411,12 +421,13 @@ def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
     return Reduction(
         name,
         Reducer(
-            lambda dtype: [*_first_extremes(dtype, lowest_first), (dtypes.int64, 2**63 - 1)],
-            lambda L, x, index: (*_compared(L, x), index),
+            lambda dtype: [*_first_extremes(dtype, lowest_first), (dtypes.uint32, 0)],
+            lambda L, x, index: (*_compared(L, x), L.convert(index, dtypes.uint32)),
             merge,
-            lambda L, a, dtype: L.convert(a[-1], dtypes.uint32),
+            lambda L, a, dtype: a[-1],
             needs_index=True,
             regroups=lambda dtype: True,
+            later=later,
         ),
         None,
         result=lambda dtype: dtypes.uint32,

@@ -176,6 +176,9 @@ class Concatenate(LinearUpdate):
     def vmap(self, inputs: Sequence[Array], axes: Sequence[int | None], /, **params: Any) -> tuple[Array, int | None]:
         return self(*p.batch_first(inputs, axes), axis=params["axis"] + 1), 0
 
+    def is_joined(self, node: Node) -> bool:
+        return node.shape[: node.params[0]].count(1) == node.params[0]
+
     def rotated(self, node: Node) -> tuple[Node, Shape] | None:
         """If the inputs are the two parts of one array in reverse order, that array, rotated."""
         if len(node.inputs) != 2 or any(part.primitive is not p.slice_ for part in node.inputs) or 0 in node.shape:

@@ -297,6 +297,14 @@ class BareView(View):
     __init__ = object.__init__
 
 
+def copy_in_a_row(pieces: Sequence[tuple[View, int]], address: int) -> None:
+    """Copy the first bytes of each view, as many as given, one piece after the other to an address of the host."""
+    move = ctypes.memmove
+    for view, length in pieces:
+        move(address, view.address, length)
+        address += length
+
+
 def shared_with_others(view: View, writable: bool) -> Export:
     """The `Export` of a view's buffer, made if there is none; others may write to it if it is ``writable``.
 

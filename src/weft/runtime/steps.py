@@ -25,7 +25,7 @@ TRIAL_FIELDS: Fields = {
     "won_by_half": "i64",
 }
 """What is in memory before the first step of a `StepTable`: whether threads share any step, and the notes of
-`compiler.cpu.pool_trials`, from which native code chooses how many threads the plan uses."""
+`weft.compiler.cpu.threads.trials`, from which native code chooses how many threads the plan uses."""
 
 FIRST_STEP = len(TRIAL_FIELDS)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import evaluate, evaluate_one, finish
+from weft.compiler.running.evaluate import evaluate, evaluate_one, finish
 from weft.graph.node import Handle, Node
 from weft.runtime import streams
 from weft.runtime.devices import StreamOrDevice, as_stream, default_device, default_stream

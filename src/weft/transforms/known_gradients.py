@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import weft.primitives as p
-from weft.compiler.planner import CHECKS
+from weft.compiler.planning.planner import CHECKS
 from weft.graph.node import Node, next_serial, reachable
 from weft.graph.symbolic import is_open
 from weft.graph.tracing import open_on_this_thread

@@ -7,10 +7,10 @@ from itertools import compress
 from operator import is_, not_
 from typing import Any, NamedTuple
 
-from weft.compiler.evaluate import start
-from weft.compiler.input_tables import InputLayout, distinct_values
-from weft.compiler.prepared import Prepared
-from weft.compiler.prepared_segments import Runnable
+from weft.compiler.running.evaluate import start
+from weft.compiler.running.input_tables import InputLayout, distinct_values
+from weft.compiler.running.prepared import Prepared
+from weft.compiler.running.prepared_segments import Runnable
 from weft.errors import TraceError
 from weft.graph.node import Handle, Node, wrap
 from weft.graph.tracing import followed, is_tracing

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import tree
-from weft.compiler.evaluate import caller_stream, evaluate, start
-from weft.compiler.prepared import Prepared
-from weft.compiler.prepared_segments import PreparedSegments, Runnable
+from weft.compiler.running.evaluate import caller_stream, evaluate, start
+from weft.compiler.running.prepared import Prepared
+from weft.compiler.running.prepared_segments import PreparedSegments, Runnable
 from weft.errors import TraceError
 from weft.graph.extents import values_of
 from weft.graph.node import Handle, Node, Placeholder, reachable, wrap

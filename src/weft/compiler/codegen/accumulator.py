@@ -100,7 +100,7 @@ class Accumulator(Running):
         """Fold the current element (of each lane) in."""
         g, L = self.g, self.L
         here, before = self.lifted(), self.read()
-        after = self.reducer.merge(L, before, here)
+        after = self.reducer.later(L, before, here)
         if g.mask is not None and g.kernel.lane == "reduced":
             mask = Value(L, g.mask, dtypes.bool_)
             after = tuple([L.select(mask, new, old) for new, old in zip(after, before, strict=True)])

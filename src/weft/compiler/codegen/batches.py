@@ -38,11 +38,12 @@ class Work(NamedTuple):
 
 
 class Batch:
-    """Modules to compile, and compiled ones, by key."""
+    """Modules to compile, and compiled ones, by key; ``written`` are those of them that were written to disk."""
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, Work] = {}
         self.made: dict[bytes, Any] = {}
+        self.written: set[bytes] = set()
 
     def make(self) -> None:
         """Compile all modules that wait."""

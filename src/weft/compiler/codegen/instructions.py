@@ -11,7 +11,16 @@ from weft.compiler.codegen.crossing import Crossing, VectorCrossing
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, from_memory, load, store
+from weft.compiler.codegen.memory import (
+    MEMORY_TYPES,
+    Location,
+    from_memory,
+    load,
+    load_near,
+    masks_stores_slowly,
+    store,
+    store_first,
+)
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction, Kernel, LaneStride, NumberKey, number_layout
@@ -39,6 +48,8 @@ class InstructionWriter:
         self.scans: dict[int, Prefix] = {}
         self.lane_index = "0"
         self.mask: str | None = None
+        self.counts: dict[str, str] = {}
+        """For each mask of the first lanes how many they are, where stores want to know it."""
         self.numbers: dict[int, str] = {}
 
     @property
@@ -93,7 +104,10 @@ class InstructionWriter:
     def _lanes_before(self, stop: str) -> str:
         """The mask of the current lanes that are before ``stop``."""
         last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
-        return str((self._lane_indices() < last).name)
+        mask = str((self._lane_indices() < last).name)
+        if not self.for_gpu and masks_stores_slowly():
+            self.counts[mask] = self.e.assign(f"sub i64 {stop}, {self.lane_index}")
+        return mask
 
     def _lane_indices(self) -> Value:
         """The position of each lane along the lane axis."""
@@ -128,7 +142,19 @@ class InstructionWriter:
         raise AssertionError(f"{operation} has no code")
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
-        return load(L, instruction.dtype, location, self._mask(instruction, L))
+        where = None if instruction.where is None else self.values[instruction.where]
+        whole = L.width > 1 and self.mask is None and (where is None or where.lanes.width == 1)
+        stride = self.near(position) if whole else 0
+        if not stride:
+            return load(L, instruction.dtype, location, self._mask(instruction, L))
+        moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
+        first = self.e.assign(f"add i64 {self.offsets[position]}, {moved}")
+        place = Location(self.bases[position], first, False)
+        return load_near(L, instruction.dtype, place, stride, None if where is None else where.name)
+
+    def near(self, position: int) -> int:
+        """The stride of a load whose lanes are so near in memory that whole vectors are read; else 0."""
+        return 0
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
@@ -209,7 +235,10 @@ class InstructionWriter:
             value = instruction.combine.lanes(L, old, value)
             if access.dtype in HALVES:
                 value = L.round_to(value, access.dtype)
-        store(L, value, access.dtype, location, mask, self.streams(position))
+        if mask in self.counts and not location.scattered:
+            store_first(L, value, access.dtype, location, self.counts[mask])
+        else:
+            store(L, value, access.dtype, location, mask, self.streams(position))
 
     def streams(self, position: int) -> bool:
         """Whether a store goes past the caches (non-temporal)."""

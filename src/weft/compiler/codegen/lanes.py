@@ -19,6 +19,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.literals import literal
+from weft.compiler.codegen.saturation import saturated, saturates_by_comparing
 from weft.compiler.codegen.values import Complex, Number, RoundedValue, SumOfProducts, Value
 from weft.dtypes import Dtype
 
@@ -389,6 +390,8 @@ class Lanes:
             if source == target:
                 return Value(self, x.name, dtype)
             return self._cast("fpext" if source == "float" else "fptrunc", x, dtype)
+        if saturates_by_comparing(self, dtype):
+            return saturated(self, x, dtype)
         operation = "fptosi" if dtype.is_signed else "fptoui"
         source, target = self.type_of(x.dtype), self.type_of(dtype)
         name = f"llvm.{operation}.sat.{self._suffix(dtype)}.{self._suffix(x.dtype)}"

@@ -275,9 +275,12 @@ def _found_or_made(module: _Module | _PtxModule, lasting: bool) -> Any:
             raise batches.Deferred(module.title)
         with recording.span("machine code", module.title):
             made = module.alone(_text_of(module))
-    content = module.written(made) if disk is not None else None
-    if disk is not None and content is not None:
-        disk.put(key, content)
+    if disk is not None and (batch is None or key not in batch.written):
+        content = module.written(made)
+        if content is not None:
+            disk.put(key, content)
+        if batch is not None:
+            batch.written.add(key)  # each step that needs the code asks for it again
     return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, REGISTER_TYPES, Lanes
 from weft.compiler.codegen.values import Complex, Value
@@ -60,6 +61,37 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
     return masked_load(L, dtype, type_, pointer, mask)
 
 
+def load_near(L: Lanes, dtype: Dtype, location: Location, stride: int, where: str | None) -> Any:
+    """Elements that are ``stride`` apart, from a location of one lane on; zero if ``where`` is false. All elements
+    between them are read, and none behind the last one."""
+    e, element = L.emitter, MEMORY_TYPES[dtype]
+    type_ = f"<{L.width} x {element}>"
+    if where is None:
+        return from_memory(L, _near(L, dtype, location, stride), dtype)
+    slot = e.slot(type_)
+    e.store(type_, "zeroinitializer", slot)
+    with e.when(where):
+        e.store(type_, _near(L, dtype, location, stride), slot)
+    return from_memory(L, e.load(type_, slot), dtype)
+
+
+def _near(L: Lanes, dtype: Dtype, location: Location, stride: int) -> str:
+    """As many vectors as the stride, of which the last one begins earlier than behind the one before, with their lanes
+    that are wanted joined to one vector."""
+    e, width, element = L.emitter, L.width, MEMORY_TYPES[dtype]
+    type_, first = f"<{width} x {element}>", element_pointer(L, location, element)
+    found = "poison"
+    for number in range(stride):
+        start = min(number * width, stride * (width - 1) - (width - 1))
+        pointer = e.assign(f"getelementptr {element}, ptr {first}, i64 {start}")
+        vector = e.assign(f"load {type_}, ptr {pointer}, align {dtype_alignment(dtype)}")
+        known = -(-number * width // stride)  # the first lane that is in no vector before
+        chosen = [lane if lane < known else width + stride * lane - start for lane in range(width)]
+        lanes = ", ".join([f"i32 {lane if lane < 2 * width else 'poison'}" for lane in chosen])
+        found = e.assign(f"shufflevector {type_} {found}, {type_} {vector}, <{width} x i32> <{lanes}>")
+    return found
+
+
 def load_if(e: Emitter, type_: str, pointer: str, align: int, mask: str | None) -> str:
     """The element of one lane; zero if ``mask`` is false. Then memory is not accessed, and need not exist."""
     if mask is None:
@@ -103,6 +135,29 @@ def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | No
         function = f"llvm.masked.store.{suffix}.p0"
         L.emitter.declarations[function] = f"declare void @{function}({type_}, ptr, i32, {masks})"
         L.emitter.emit(f"call void @{function}({type_} {raw}, ptr {pointer}, i32 {align}, {masks} {mask})")
+
+
+def masks_stores_slowly() -> bool:
+    """Whether the processor has no masks of lanes for stores, or takes long for one, as AMD's with AVX2 do."""
+    return "+avx512vl" not in host.current().features.split(",")
+
+
+def store_first(L: Lanes, value: Any, dtype: Dtype, location: Location, count: str) -> None:
+    """Write the first ``count`` lanes, which are not all, to a location that is not scattered: of 16 lanes 8 if there
+    are so many, then 4, 2 and 1 of those that are left."""
+    e, element = L.emitter, MEMORY_TYPES[dtype]
+    target, lanes = element_pointer(L, location, element), e.slot(f"[{L.width} x {element}]")
+    align = dtype_alignment(dtype)
+    e.emit(f"store <{L.width} x {element}> {to_memory(L, value, dtype)}, ptr {lanes}, align {align}")
+    size = L.width // 2
+    while size:
+        written = e.assign(f"and i64 {count}, {L.width - 2 * size}")
+        with e.when(e.assign(f"icmp ne i64 {e.assign(f'and i64 {count}, {size}')}, 0")):
+            type_ = f"<{size} x {element}>"
+            source, place = (e.assign(f"getelementptr {element}, ptr {at}, i64 {written}") for at in (lanes, target))
+            part = e.assign(f"load {type_}, ptr {source}, align {align}")
+            e.emit(f"store {type_} {part}, ptr {place}, align {align}")
+        size //= 2
 
 
 def _gather(L: Lanes, dtype: Dtype, type_: str, pointer: str, mask: str) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from weft.compiler.chains import MOST_ENTRIES
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.loading import CachedCode
 from weft.compiler.cpu.code import STEP, Integers
+from weft.compiler.planning.chains import MOST_ENTRIES
 from weft.compiler.target import ChainEntry
 from weft.runtime.executor import thread_count
 from weft.runtime.steps import Step

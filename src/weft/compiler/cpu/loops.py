@@ -71,6 +71,9 @@ class _Generator(CellLoops):
     def streams(self, position: int) -> bool:
         return position in self.schedule.streamed
 
+    def near(self, position: int) -> int:
+        return dict(self.schedule.near).get(position, 0)
+
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
         if position in self.ahead and not location.scattered:
             self._prefetch(location, instruction.dtype, self.ahead[position])
@@ -333,8 +336,8 @@ class _Generator(CellLoops):
             joined = list(parts)
             while len(joined) > 1:
                 pairs = zip(joined[::2], joined[1::2], strict=True)
-                joined = [state.reducer.merge(self.vector, *pair) for pair in pairs]
-            state.write(state.reducer.merge(state.L, state.read(), joined[0]))
+                joined = [state.reducer.later(self.vector, *pair) for pair in pairs]
+            state.write(state.reducer.later(state.L, state.read(), joined[0]))
 
     def _sweep_by_vector(self, extent: str, current: Pass, reductions: Reductions) -> None:
         """The last sweep axis, some rows at a time: each vector of lanes goes through all of these rows, so that its

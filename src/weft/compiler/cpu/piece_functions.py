@@ -55,6 +55,7 @@ def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> t
     """All that the code of a piece depends on, except for where it saves and recalls values."""
     position_in = {number: position for position, number in enumerate(piece.needed)}
     parts: list[tuple[Any, ...]] = []
+    near = dict(schedule.near)
     for number in piece.needed:
         i = kernel.instructions[number]
         parts.append((i.dtype, i.varying, number in piece.saved, number in piece.recalled))
@@ -65,7 +66,7 @@ def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> t
                 access = i.access.dtype, i.access.pattern, by_one
             sources = tuple([position_in[source] for source in i.sources])
             how = (i.operation, i.primitive, ExactParameters(i.params.items()), i.where is None, i.combine)
-            parts.append((*how, sources, access, number in schedule.streamed))
+            parts.append((*how, sources, access, number in schedule.streamed, near.get(number)))
     return at_once, *parts
 
 
@@ -203,6 +204,9 @@ class _PieceWriter(InstructionWriter):
 
     def streams(self, position: int) -> bool:
         return position in self.schedule.streamed
+
+    def near(self, position: int) -> int:
+        return dict(self.schedule.near).get(position, 0)
 
     def function(self, name: str) -> str:
         """The text of the function."""

@@ -16,6 +16,10 @@ from weft.compiler.target import Schedule
 from weft.runtime.executor import thread_count
 
 TILE_ROWS = 16
+NEAR = (2, 3, 4)
+"""Strides of lanes so near in memory that it is faster to read all elements between them than one by one."""
+FEWEST_TILE_ROWS = 5
+"""With fewer rows it takes longer to transpose squares than to read each lane of each row."""
 SHORTEST_FOLDED_APART = 128
 """Rows of at least this many elements may have passes that only fold."""
 LANE_BLOCK = 1 << 14
@@ -91,7 +95,8 @@ class CpuSchedule(Schedule):
     of the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
-    tiles are read as `transposed_tiles` says."""
+    tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
+    their strides."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -108,6 +113,7 @@ class CpuSchedule(Schedule):
     in_parts: bool = False
     folds_apart: bool = False
     in_cells: bool = False
+    near: tuple[tuple[int, int], ...] = ()
 
     @property
     def text(self) -> str:
@@ -122,6 +128,7 @@ class CpuSchedule(Schedule):
         ):
             if numbers:
                 parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
+        parts.extend([f"%{number} by {stride}" for number, stride in self.near])
         return ", ".join([part for part in parts if part])
 
     @property
@@ -186,7 +193,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     instructions = list(enumerate(kernel.instructions))
     cut = cut_of(launch)
     transposed: list[int] = []
-    if kernel.lane == "parallel" and not kernel.sweeps and cut is None:
+    is_tiled = kernel.lane == "parallel" and not kernel.sweeps and bool(kernel.rows) and cut is None
+    if is_tiled and launch.row_extents[-1] >= FEWEST_TILE_ROWS:
         transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
     streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
     walk = Walk.PIECES if cut is not None else Walk.TILED if transposed else _walk(launch)
@@ -220,6 +228,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         launch.in_parts,
         walk is Walk.SHORT_ROWS and _folds_apart(launch),
         _in_cells(kernel, transposed),
+        tuple([(number, stride) for number, instruction in instructions if (stride := _near(instruction))]),
     )
 
 
@@ -449,6 +458,14 @@ def _reads_along_rows(instruction: Instruction) -> bool:
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
     return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
+
+
+def _near(instruction: Instruction) -> int:
+    """How far the lanes of a load are apart, if they are near, else 0."""
+    access = instruction.access
+    if instruction.operation != "load" or access is None or access.computed:
+        return 0
+    return next((stride for stride in NEAR if access.lane == stride), 0)
 
 
 def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:

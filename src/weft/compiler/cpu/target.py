@@ -35,6 +35,7 @@ class CpuTarget(Target):
         uncached_size=1 << 20,
         turn_size=1 << 10,
         short_row=64,
+        narrow_row=4,
         grown_size=1 << 16,
         assigned_size=1 << 16,
         most_boxes=27,

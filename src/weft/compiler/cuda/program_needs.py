@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from weft.compiler import plan_data
 from weft.compiler.codegen import loading
 from weft.compiler.cuda.code_descriptions import CodeDescriptions, problem_as_text, problem_in, work_as_text, work_in
 from weft.compiler.cuda.head_start import HeadStart, KindOfNeed, Need
-from weft.compiler.plan import Unsealed
+from weft.compiler.planning import plan_data
+from weft.compiler.planning.plan import Unsealed
 from weft.compiler.target import Target
 from weft.runtime.cuda import cublas
 from weft.runtime.cuda.code import CudaCode

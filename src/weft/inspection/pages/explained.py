@@ -6,8 +6,8 @@ from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import weft.primitives as p
-from weft.compiler.describing import Description
-from weft.compiler.records import StepRecord
+from weft.compiler.planning.describing import Description
+from weft.compiler.planning.records import StepRecord
 from weft.graph.node import Node, reachable
 from weft.inspection.dot import label_of, number_text
 from weft.inspection.pages.drawing import Part, drawn

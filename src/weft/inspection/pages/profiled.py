@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from weft.compiler.records import StepRecord
+from weft.compiler.planning.records import StepRecord
 from weft.inspection.pages.tables import column, detail, table_view
 from weft.inspection.text import duration_text, microseconds, number_of, percent, shortened, size_text
 from weft.inspection.timeline import TimelineEntry, tracks_of

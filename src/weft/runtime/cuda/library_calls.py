@@ -13,7 +13,7 @@ from weft.runtime.steps import Place
 class LibraryCall(ABC):
     """The request to the library, without addresses. Two calls are equal if they request the same work at the same
     ``places``. A call that consists of nested tuples of numbers can be adapted to other extents (see
-    `compiler/templates.py`).
+    `compiler/planning/templates.py`).
 
     ``title`` says what is computed, for error messages. ``places`` are the slots and offsets in bytes of the memory
     that the library gets: operands, results, scratch memory of the plan.

@@ -1,0 +1,1 @@
+"""Which operations share a kernel, and the loop nest of each group."""

@@ -1,0 +1,396 @@
+"""Chains: steps of a plan that alternate, one *turn* after the other.
+
+A product of a stack of matrices, elementwise work on it, and a product of that: each of these steps goes over the
+stack, and no matrix depends on another one. So all steps may be done for the first matrix, then all for the second: one
+turn each. Temporaries between these steps then need the memory of one turn only, and stay in a cache. The same code
+runs for the same units of work, so results are the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from weft.compiler.fusion.groups import FusedGroup, Group, Layout, RoutineGroup
+from weft.compiler.kernel import Launch
+from weft.compiler.target import ChainEntry, Schedule, Target
+from weft.graph.node import Node, Shape
+from weft.primitives.routine import Routine
+from weft.runtime.memory import contiguous_strides
+from weft.runtime.steps import Place, Placement
+
+from .arena import Interval, arrange
+from .attaching import Attachment
+from .feeding import Feeder
+
+MOST_ENTRIES = 200
+"""The most addresses and constants that the steps of a chain may use together."""
+PASSING_PART = 16
+"""If temporaries are a smaller part of what is accessed, storing and reading them takes hardly any time. Then no chain
+is made, because threads can share smaller units of work than turns."""
+
+
+class ScheduledGroup(NamedTuple):
+    """A planned step: its group, and for a kernel its launch and its schedule."""
+
+    group: Group
+    launch: Launch | None
+    schedule: Schedule | None
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Chain:
+    """The steps ``first`` to ``last`` of a plan, done in ``turns``, of which the target does ``units`` at a time.
+
+    ``inside`` are the nodes that only these steps need, with their offsets in the scratch memory of a unit, which has
+    ``scratch`` bytes.
+    """
+
+    first: int
+    last: int
+    turns: int
+    units: int
+    inside: dict[Node, int]
+    scratch: int
+
+
+class NodeAccess(NamedTuple):
+    """Where a step accesses a node, in elements: extents and strides of the ``outer`` axes, over which the work of the
+    step is divided, and of the ``inner`` ones.
+
+    ``computed``: the locations are known only at run time."""
+
+    node: Node
+    reads: bool
+    outer: Sequence[tuple[int, int]]
+    inner: Sequence[tuple[int, int]]
+    offset: int
+    computed: bool = False
+
+    def stays_in(self, turns: int) -> bool:
+        """Whether each turn accesses a part of the node of its own, and these parts follow each other in memory in the
+        order of the turns."""
+        part, rest = divmod(self.node.size, turns)
+        if rest or self.computed:
+            return False
+        left, inner = turns, list(self.inner)
+        for extent, stride in self.outer:
+            here = min(extent, left)
+            if left % here or extent % here:
+                return False
+            left //= here
+            if here > 1 and stride * (extent // here) != left * part:
+                return False
+            inner.append((extent // here, stride))
+        reach = self.offset + sum([(extent - 1) * stride for extent, stride in inner])
+        return left == 1 and self.offset >= 0 and reach < part and all(stride >= 0 for _, stride in inner)
+
+
+class TurnAccesses(NamedTuple):
+    """The nodes that a step accesses, those that it reads, and those of which a turn accesses another turn's part; and
+    how many constants it uses."""
+
+    nodes: frozenset[Node]
+    read: frozenset[Node]
+    leaving: frozenset[Node]
+    constants: int
+
+    @staticmethod
+    def of(accesses: Collection[NodeAccess], turns: int, launch: Launch | None) -> TurnAccesses:
+        return TurnAccesses(
+            frozenset([access.node for access in accesses]),
+            frozenset([access.node for access in accesses if access.reads]),
+            frozenset([access.node for access in accesses if not access.stays_in(turns)]),
+            0 if launch is None else sum([i.operation == "scalar" for i in launch.kernel.instructions]),
+        )
+
+
+def accesses_of_launch(launch: Launch) -> Iterator[NodeAccess]:
+    """All accesses of a kernel."""
+    for instruction in launch.kernel.instructions:
+        access = instruction.access
+        if access is not None and access.operand is not None:
+            outer = list(zip(launch.row_extents, access.rows, strict=True))
+            inner = [*zip(launch.sweep_extents, access.sweeps, strict=True), (launch.lane_extent, access.lane)]
+            reads = instruction.operation != "store" or instruction.combine is not None
+            yield NodeAccess(access.operand, reads, outer, inner, access.offset, bool(access.computed))
+
+
+def _access_of_stack(layout: Layout, shape: Shape, reads: bool) -> NodeAccess:
+    """The access of a call to a stack of matrices."""
+    factors = layout.factors or [[axis] for axis in zip(shape, layout.strides, strict=True)]
+    outer, inner = ([axis for one in part for axis in one] for part in (factors[:-2], factors[-2:]))
+    return NodeAccess(layout.base, reads, outer, inner, layout.offset)
+
+
+class GrowingChain:
+    """Consecutive steps that may be a chain: no turn reads a part that another turn writes, and no two steps write to
+    the part of another turn.
+
+    Each step is compared with what is known of those before it, so the time is in proportion to the steps. ``stored``
+    and ``shared`` are those of `ChainFinder`.
+    """
+
+    def __init__(self, stored: Mapping[Node, Sequence[Group]], shared: Container[Node]) -> None:
+        self.stored = stored
+        self.shared = shared
+        self.groups: set[Group] = set()
+        self.touched: set[Node] = set()
+        self.read: set[Node] = set()
+        self.leaving: set[Node] = set()
+        self.constants = 0
+        self.outside: set[Group] = set()
+        """Groups that store a node whose parts other turns access: these cannot be steps of the chain."""
+
+    def takes(self, group: Group, step: TurnAccesses) -> bool:
+        """Whether the step may be added; if so, it is."""
+        entries = len(self.touched | step.nodes) + self.constants + step.constants
+        if entries > MOST_ENTRIES or any(node in self.shared for node in step.nodes):
+            return False
+        ordered = [
+            node
+            for node in step.nodes
+            if (node in step.leaving or node in self.leaving)
+            and (node in step.read or node in self.read or node in self.touched)
+        ]
+        outside = self.outside.union(*[self.stored.get(node, ()) for node in ordered])
+        if group in outside or not outside.isdisjoint(self.groups):
+            return False
+        self.groups.add(group)
+        self.touched |= step.nodes
+        self.read |= step.read
+        self.leaving |= step.leaving
+        self.constants += step.constants
+        self.outside = outside
+        return True
+
+
+class ChainFinder:
+    """Finds the chains of a plan.
+
+    ``operands`` gives the layouts of the inputs of a call, ``apart`` the launch of a kernel whose lanes are not merged
+    with other axes. ``attached`` are the kernels that are attached to calls, ``fed`` the feeders of calls. ``stored``
+    gives the groups that store a node. ``fixed`` are nodes that must be in the memory of the run, ``shared`` those that
+    share memory with other nodes.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        scheduled: list[ScheduledGroup],
+        attached: Mapping[Group, Attachment],
+        fed: Mapping[Group, Feeder],
+        stored: Mapping[Node, Sequence[Group]],
+        fixed: Container[Node],
+        shared: Container[Node],
+        operands: Callable[[RoutineGroup], list[Layout]],
+        apart: Callable[[FusedGroup], Launch | None],
+    ) -> None:
+        self.target = target
+        self.scheduled = scheduled
+        self.attached = attached
+        self.fed = fed
+        self.stored = stored
+        self.fixed = fixed
+        self.shared = shared
+        self.operands = operands
+        self.apart = apart
+        self._of_turns: dict[int, tuple[int, ScheduledGroup | None]] = {}
+        self._accessed: dict[int, tuple[int, TurnAccesses]] = {}
+
+    @cached_property
+    def _uses(self) -> dict[Node, tuple[int, int]]:
+        """The first and the last step that accesses a node."""
+        found: dict[Node, tuple[int, int]] = {}
+        for number, step in enumerate(self.scheduled):
+            for access in self._accesses_of(step):
+                found[access.node] = found.get(access.node, (number, number))[0], number
+        return found
+
+    def found(self) -> list[Chain]:
+        """All chains, in order. In ``scheduled``, the steps of chains are replaced by those that can be done in
+        turns."""
+        chains: list[Chain] = []
+        if not self._are_worth_it(self.stored.keys()):
+            return chains
+        done = 0
+        for number, (group, *_) in enumerate(self.scheduled):
+            if number < done or not isinstance(group, RoutineGroup):
+                continue
+            chain = self._chain_around(number, done)
+            if chain is not None:
+                done = chain.last + 1
+                chains.append(chain)
+                for position in range(chain.first, done):
+                    self.scheduled[position] = self._turned(position, chain.turns)
+        return chains
+
+    def _chain_around(self, number: int, start: int) -> Chain | None:
+        """The longest chain around a call, with no step before ``start``; None if there is none."""
+        node = self.scheduled[number].group.node  # type: ignore[attr-defined]  # it is a call
+        turns = prod(node.shape[:-2])
+        units = self.target.chain_units(turns) if turns > 1 else 0
+        if not units or not self._may_turn(number, turns):
+            return None
+        first, last = self._grown(number, start, turns)
+        inside = self._inside(first, last, turns)
+        used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._turn_accesses(n, turns).nodes)]
+        if not used or used[0] == used[-1] or not self._are_worth_it(inside):
+            return None
+        accessed = _union([self._turn_accesses(n, turns).nodes for n in range(used[0], used[-1] + 1)])
+        if PASSING_PART * _bytes_of(inside) < _bytes_of(accessed):
+            return None
+        offsets, scratch = self._arranged(turns, inside)
+        if units * scratch > _bytes_of(inside) or _bytes_of(inside) < turns * self.target.limits.turn_size:
+            return None
+        return Chain(used[0], used[-1], turns, units, offsets, scratch)
+
+    def _are_worth_it(self, nodes: Iterable[Node]) -> bool:
+        """Whether these temporaries are too large for a cache: only then a chain saves time."""
+        return _bytes_of([node for node in nodes if node not in self.fixed]) >= self.target.limits.uncached_size
+
+    def _for_turns(self, number: int, turns: int) -> ScheduledGroup | None:
+        """The step so that it can be done turn by turn; None if that is not possible."""
+        known = self._of_turns.get(number)
+        if known is None or known[0] != turns:
+            known = self._of_turns[number] = turns, self._divided(self.scheduled[number], turns)
+        return known[1]
+
+    def _turned(self, number: int, turns: int) -> ScheduledGroup:
+        """The step turn by turn, where `_may_turn` holds."""
+        step = self._for_turns(number, turns)
+        assert step is not None
+        return step
+
+    def _divided(self, step: ScheduledGroup, turns: int) -> ScheduledGroup | None:
+        group, launch, schedule = step
+        if isinstance(group, RoutineGroup):
+            routine: Routine = group.node.primitive.routine
+            stacked = routine.is_stacked(self.target.kind) and not routine.scratch_on(group.node, self.target.kind)
+            return step if stacked and prod(group.node.shape[:-2]) % turns == 0 else None
+        assert isinstance(group, FusedGroup)
+        if schedule is None or not schedule.units:
+            return None
+        for one in filter(None, (launch, self.apart(group))):
+            schedule = self.target.schedule(one)
+            found = None if schedule is None else schedule.divided(one, turns)
+            if found is not None:
+                return ScheduledGroup(group, one, found)
+        return None
+
+    def _may_turn(self, number: int, turns: int) -> bool:
+        return self._for_turns(number, turns) is not None
+
+    def _grown(self, number: int, start: int, turns: int) -> tuple[int, int]:
+        """The first and the last of the most steps around this one that may be a chain."""
+        chain = GrowingChain(self.stored, self.shared)
+
+        def takes(added: int) -> bool:
+            return self._may_turn(added, turns) and chain.takes(
+                self.scheduled[added].group, self._turn_accesses(added, turns)
+            )
+
+        first = last = number
+        if takes(number):
+            while last + 1 < len(self.scheduled) and takes(last + 1):
+                last += 1
+            while first > start and takes(first - 1):
+                first -= 1
+        return first, last
+
+    def _turn_accesses(self, number: int, turns: int) -> TurnAccesses:
+        known = self._accessed.get(number)
+        if known is None or known[0] != turns:
+            step = self._turned(number, turns)
+            accesses = self._accesses_of(step)
+            known = self._accessed[number] = turns, TurnAccesses.of(accesses, turns, step.launch)
+        return known[1]
+
+    def _accesses_of(self, step: ScheduledGroup) -> list[NodeAccess]:
+        """All accesses of a step to memory, without the results that it passes to kernels that are parts of it."""
+        group, launch, _ = step
+        accesses = [] if launch is None else list(accesses_of_launch(launch))
+        if not isinstance(group, RoutineGroup):
+            return accesses
+        for source, layout in zip(group.node.inputs, self.operands(group), strict=True):
+            accesses.append(_access_of_stack(layout, source.shape, reads=True))
+        for result in group.results:
+            layout = Layout(result, contiguous_strides(result.shape), 0)
+            accesses.append(_access_of_stack(layout, result.shape, reads=False))
+        feeder = self.fed.get(group)
+        if feeder is not None:
+            accesses += accesses_of_launch(feeder.kernel.launch)
+        parts = (self.attached.get(group), None if feeder is None else feeder.kernel)
+        passed_on = {part.result for part in parts if part is not None and not part.stored}
+        return [access for access in accesses if access.node not in passed_on]
+
+    def _inside(self, first: int, last: int, turns: int) -> set[Node]:
+        """The nodes that only the steps ``first`` to ``last`` access, each turn its own part."""
+        steps = [self._turn_accesses(number, turns) for number in range(first, last + 1)]
+        inside = set()
+        for node in _union([step.nodes for step in steps]) - _union([step.leaving for step in steps]):
+            begin, end = self._uses[node]
+            if first <= begin and end <= last and node not in self.fixed:
+                inside.add(node)
+        return inside
+
+    def _arranged(self, turns: int, inside: set[Node]) -> tuple[dict[Node, int], int]:
+        """The offset of each node in the scratch memory of a unit, and the size of that memory."""
+        nodes = sorted(inside, key=lambda node: node.serial)
+        intervals = [Interval(node.nbytes // turns, *self._uses[node]) for node in nodes]
+        offsets, size = arrange(intervals)
+        return dict(zip(nodes, offsets, strict=True)), size
+
+
+def _union(sets: Iterable[frozenset[Node]]) -> set[Node]:
+    return set().union(*sets)
+
+
+def _bytes_of(nodes: Iterable[Node]) -> int:
+    return sum([node.nbytes for node in nodes])
+
+
+class ChainTable(Mapping[object, Place]):
+    """The table of the steps of a chain, used instead of that of the run: slots and offsets of nodes, as in a plan.
+    ``entries`` says how each slot is filled.
+
+    ``slots`` are those of the plan. ``scratch`` is where the scratch memory of all units begins. ``homes`` maps nodes
+    that are in the memory of other nodes to these.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        slots: Placement,
+        scratch: Place,
+        homes: Mapping[Node, Node],
+    ) -> None:
+        self.chain, self.slots, self.scratch, self.homes = chain, slots, scratch, homes
+        self.entries: list[ChainEntry] = []
+
+    def __getitem__(self, key: object) -> Place:
+        node = self.homes.get(key, key) if isinstance(key, Node) else key
+        if isinstance(node, Node) and node in self.chain.inside:
+            slot, offset = self.scratch
+            part = node.nbytes // self.chain.turns
+            return self._number(ChainEntry(slot, offset + self.chain.inside[node], self.chain.scratch, -part)), 0
+        slot, offset = self.slots[node]
+        return self._number(ChainEntry(slot, 0, 0, 0)), offset
+
+    def __iter__(self) -> Iterator[object]:
+        return iter([*self.chain.inside, *self.slots])
+
+    def __len__(self) -> int:
+        return len(self.chain.inside) + len(self.slots)
+
+    def plain(self, slot: int) -> int:
+        """The slot, in this table, of an entry that is copied from the table of the run."""
+        return self._number(ChainEntry(slot, 0, 0, 0))
+
+    def _number(self, entry: ChainEntry) -> int:
+        if entry not in self.entries:
+            self.entries.append(entry)
+        return self.entries.index(entry)

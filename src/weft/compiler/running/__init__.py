@@ -1,0 +1,1 @@
+"""From lazy nodes to values: plans are found or made, and run."""
