@@ -35,7 +35,7 @@ def test_a_transposed_array_is_read_in_tiles_wherever_its_last_axis_goes(
 @pytest.mark.parametrize("count", [MOST_TRANSPOSITIONS, 30])
 def test_code_that_transposes_many_arrays_is_written_once(count: int) -> None:
     arrays = [((mx.arange(30 * 37) * (k + 1)) % 11).reshape(30, 37).astype(mx.float32) for k in range(count)]
-    others = [(x + 3).astype(mx.int16) for x in arrays[:3]]
+    others = [(x + 3).astype(mx.int32) for x in arrays[:3]]
 
     def total(start: mx.array, *arrays: mx.array) -> mx.array:
         return sum([x.T.astype(mx.float32) for x in arrays], start)
@@ -51,6 +51,16 @@ def test_code_that_transposes_many_arrays_is_written_once(count: int) -> None:
     assert isinstance(chosen, CpuSchedule)
     assert len(chosen.transposed) == count + len(others)
     assert generate(record.launch.kernel, chosen, "kernel").count("shufflevector") <= 64 * (MOST_TRANSPOSITIONS + 4)
+
+
+@pytest.mark.parametrize("kinds", [("uint8",), ("int16", "bool_"), ("float64", "uint8"), ("complex64",)], ids=str)
+def test_tiles_hold_any_number_of_rows_and_lanes(kinds: tuple[str, ...], rng: np.random.Generator) -> None:
+    """Also fewer than are read at once, and for elements of several sizes."""
+    for shape in [(1, 5), (3, 70), (8, 4), (15, 33), (16, 31), (32, 16), (63, 129), (130, 65)]:
+        arrays = [mx.array(rng.integers(0, 2, shape)).astype(getattr(mx, kind)) for kind in kinds]
+        with mx.stream(mx.cpu):
+            total = sum([x.T.astype(mx.complex64) for x in arrays])
+            np.testing.assert_array_equal(np.array(total), sum([np.array(x).T.astype(np.complex64) for x in arrays]))
 
 
 @pytest.mark.parametrize(

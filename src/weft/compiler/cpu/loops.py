@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from weft.compiler.codegen.accumulator import Accumulator, Running
-from weft.compiler.codegen.emitter import module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer
 from weft.compiler.codegen.nest import Reductions, folded_in_parts
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.lane_loops import LaneLoops
+from weft.compiler.cpu.cell_loops import CellLoops
+from weft.compiler.cpu.code import STEP, module_of
 from weft.compiler.cpu.memory import READ_LATER, WRITE_SOON, prefetch
 from weft.compiler.cpu.piece_functions import pieces_in_order
 from weft.compiler.cpu.schedule import (
@@ -55,7 +55,7 @@ MOST_REPEATED = 4
 """How many values of a row are repeated in all lanes of registers before a loop over its lanes, at most."""
 
 
-class _Generator(LaneLoops):
+class _Generator(CellLoops):
     """``ahead`` are the loads whose next row is prefetched, with their distances from row to row."""
 
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
@@ -88,7 +88,8 @@ class _Generator(LaneLoops):
                 self._unit(unit)
         if self.schedule.streamed:
             self.e.emit("fence seq_cst")  # streamed stores become visible before this thread reports that it is done
-        return module([self.e], [self.e.function(name, "ptr %numbers, ptr %table, i64 %begin, i64 %end")])
+        functions = [*self._tile_functions(), (self.e, self.e.function(name, STEP))]
+        return module_of(functions)
 
     def _prepare(self, position: int) -> None:
         super()._prepare(position)

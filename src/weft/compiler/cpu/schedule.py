@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from weft.compiler.cpu import transposed_tiles
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
@@ -65,7 +66,7 @@ MOST_FOR_INDEX = 12
 class Walk(enum.Enum):
     """The order in which a kernel goes over its elements.
 
-    ``TILED``: in blocks of 16 rows, all rows for each vector of lanes, because some operand is contiguous along the
+    ``TILED``: in blocks of rows, all rows for each strip of lanes, because some operand is contiguous along the
     last row axis. ``SHORT_ROWS``: row by row; values are saved on the stack from one pass over a row to the next.
     ``SWEEP_OUTER``: with the loop over lanes inside the sweeps, so that memory is read in order, and the states of many
     lanes in memory. Units that are neighbours in a row are done together. So are some rows: each vector of lanes goes
@@ -93,8 +94,9 @@ class CpuSchedule(Schedule):
     ``ahead`` rows before they are used; in a kernel with sweeps they are stores, which are prefetched ``ahead`` turns
     of the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
-    part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. ``near`` are
-    the loads whose lanes are near in memory, with their strides."""
+    part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
+    tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
+    their strides."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -110,6 +112,7 @@ class CpuSchedule(Schedule):
     in_chunks: bool = False
     in_parts: bool = False
     folds_apart: bool = False
+    in_cells: bool = False
     near: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -198,7 +201,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     cost = _cost_of_element(kernel)
     block = _block(launch, walk, cost)
     blocks = -(-launch.lane_extent // block) if block else 1
-    rows = _rows_together(launch, walk, cut)
+    rows = _rows_together(launch, transposed, cut)
     units = _row_units(launch, rows) * blocks
     work = launch.work * (cost + _cost_of_distant_accesses(kernel, transposed))
     grain = max(1, COST_PER_GRAIN * units // max(1, work))
@@ -224,6 +227,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         launch.in_chunks,
         launch.in_parts,
         walk is Walk.SHORT_ROWS and _folds_apart(launch),
+        _in_cells(kernel, transposed),
         tuple([(number, stride) for number, instruction in instructions if (stride := _near(instruction))]),
     )
 
@@ -340,10 +344,11 @@ def _reads_far_apart(load: Instruction, launch: Launch) -> bool:
     return (scans or large) and SWEEP_OUTER_ROWS * launch.lane_extent * load.dtype.size >= PAGE
 
 
-def _rows_together(launch: Launch, walk: Walk, cut: BodyCut | None) -> int:
+def _rows_together(launch: Launch, transposed: Sequence[int], cut: BodyCut | None) -> int:
     """How many rows are done together: those of a tile, or as many as fill a strip."""
-    if walk is Walk.TILED:
-        return TILE_ROWS
+    if transposed:
+        sizes = [launch.kernel.instructions[number].dtype.size for number in transposed]
+        return transposed_tiles.side_of(sizes) if _in_cells(launch.kernel, transposed) else TILE_ROWS
     if cut is not None and launch.kernel.rows:
         return max(1, cut.lanes // max(1, _whole_vectors(launch.lane_extent)))
     return 1
@@ -358,6 +363,11 @@ def _row_units(launch: Launch, rows: int) -> int:
         return launch.row_count
     last = launch.row_extents[-1]
     return launch.row_count // max(last, 1) * -(-last // rows)
+
+
+def _in_cells(kernel: Kernel, transposed: Sequence[int]) -> bool:
+    """Whether tiles are read in cells. Elements of four bytes alone are faster in squares, which fit registers."""
+    return any(kernel.instructions[number].dtype.size != 4 for number in transposed)
 
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:
