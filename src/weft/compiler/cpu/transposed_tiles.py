@@ -60,7 +60,7 @@ def reading(size: int, side: int) -> EmittedFunction:
 
     The last group of rows or lanes overlaps the one before. What is smaller than a group is read by elements."""
     code = Code()
-    tile = _Tile(code, size, side)
+    tile = _Transposition(code, size, side)
     rows, lanes = rows_at_once(size), lanes_at_once(size)
     enough = code.both_hold(code.compare("sge", "%rows", rows), code.compare("sge", "%lanes", lanes))
     with code.e.when(code.negated(enough)):
@@ -80,7 +80,7 @@ def reading(size: int, side: int) -> EmittedFunction:
     return code.finished(name_of(size), _PARAMETERS)
 
 
-class _Tile:
+class _Transposition:
     """Writes the code that reads parts of a tile."""
 
     def __init__(self, code: Code, size: int, side: int) -> None:
