@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from weft.compiler.codegen import host
 from weft.compiler.cpu import transposed_tiles
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
@@ -366,8 +367,10 @@ def _row_units(launch: Launch, rows: int) -> int:
 
 
 def _in_cells(kernel: Kernel, transposed: Sequence[int]) -> bool:
-    """Whether tiles are read in cells. Elements of four bytes alone are faster in squares, which fit registers."""
-    return any(kernel.instructions[number].dtype.size != 4 for number in transposed)
+    """Whether tiles are read in cells. Elements of four bytes alone are faster in squares, which fit registers, and so
+    are those of two bytes if the processor has masks for them."""
+    in_squares = (2, 4) if "+avx512bw" in host.current().features else (4,)
+    return any(kernel.instructions[number].dtype.size not in in_squares for number in transposed)
 
 
 def _folds_rows_of_memory(kernel: Kernel) -> bool:
