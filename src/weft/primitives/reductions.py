@@ -393,7 +393,11 @@ any_ = _logical("any", False, lambda a, b: a | b)
 
 
 def _arg_extreme(name: str, lowest_first: bool) -> Reduction:
-    """The index of the first extreme element along one axis; NaN is more extreme than any number."""
+    """The index of the first extreme element along one axis; NaN is more extreme than any number.
+
+    Accumulators begin with the least extreme value there is and index 0. If that value is the result, all elements are
+    equal to it, and 0 is the first of them.
+    """
 
     def later(L: Any, a: Accumulator, b: Accumulator) -> Accumulator:
         (*first, i), (*second, j) = a, b
