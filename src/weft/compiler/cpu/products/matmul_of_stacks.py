@@ -32,6 +32,8 @@ def _of_tiny_stack(product: Product) -> Tiled | None:
     dtype, sources, places, (rows, columns, inner) = product[:4]
     if not tiny_stacks.may_take(product.extents, product.sources.left) or not _follow_each_other(product):
         return None
+    if product_pairs.takes_of_stack(dtype, sources, product.extents):
+        return None
     extents = int(rows), int(columns), int(inner)
     if rows > columns == 1:
         of_row = product.transposed()

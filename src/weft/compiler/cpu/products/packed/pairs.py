@@ -50,6 +50,10 @@ MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
 SMALLEST_WORK = 5000
 """With fewer multiplications, comparing exponents does not pay."""
 
+WORK_OF_ELEMENT = 7
+"""How many multiplications each element of the operands and the result must share, so that packing small matrices takes
+less time than converting their elements where they are read."""
+
 _ROWS_AHEAD = 16
 """How many rows ahead memory is prefetched, where rows are copied."""
 
@@ -76,6 +80,13 @@ def takes(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool
         return False
     rows, columns, inner = extents
     return rows * columns * inner >= SMALLEST_WORK
+
+
+def takes_of_stack(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]) -> bool:
+    """Whether this holds even for matrices so small that their elements may be converted where they are read."""
+    rows, columns, inner = extents
+    elements = rows * inner + inner * columns + rows * columns
+    return rows * columns * inner >= WORK_OF_ELEMENT * elements and takes(dtype, sources, extents)
 
 
 def block_of(columns: int) -> PairsBlock:
