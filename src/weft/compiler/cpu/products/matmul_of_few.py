@@ -124,7 +124,7 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
         most = few_rows_strip.MOST_ROWS_OF_LITTLE
     in_pairs = product_pairs.takes(dtype, sources, product.extents) and not apart
     if in_pairs:
-        most = product_pairs.MOST_ROWS_ACROSS if across else product_pairs.MOST_ROWS
+        most = product_pairs.most_rows(product.extents, across)
     few = rows <= most
     if not few and (across or transposed or in_pairs or not _may_keep(product)):
         return None

@@ -46,6 +46,11 @@ ALWAYS = 4 * _SUBNORMAL
 
 MOST_ROWS, MOST_ROWS_ACROSS = 12, 4
 """With more rows, packing pairs takes less time than reading the matrix in place does; see `few_rows`."""
+HALF_AS_WIDE, MOST_ROWS_HALF_AS_WIDE = "znver4", 6
+"""LLVM's name of the processor whose units are half as wide as its vectors, so that all multiplications take twice as
+long and packing does not; and the limit there for a matrix of at most `MOST_PACKED` bytes."""
+MOST_PACKED = 8 << 20
+"""Panels of a larger matrix do not stay in a cache."""
 
 SMALLEST_WORK = 5000
 """With fewer multiplications, comparing exponents does not pay."""
@@ -87,6 +92,15 @@ def takes_of_stack(dtype: Dtype, sources: Sources, extents: tuple[int, int, int]
     rows, columns, inner = extents
     elements = rows * inner + inner * columns + rows * columns
     return rows * columns * inner >= WORK_OF_ELEMENT * elements and takes(dtype, sources, extents)
+
+
+def most_rows(extents: tuple[int, int, int], across: bool) -> int:
+    """For how many rows a matrix is read in place; ``across``: the terms of its columns are neighbours."""
+    _, columns, inner = extents
+    if across:
+        return MOST_ROWS_ACROSS
+    is_cached = inner * columns * dtypes.bfloat16.size <= MOST_PACKED
+    return MOST_ROWS_HALF_AS_WIDE if host.current().name == HALF_AS_WIDE and is_cached else MOST_ROWS
 
 
 def block_of(columns: int) -> PairsBlock:
