@@ -30,6 +30,7 @@ from weft.runtime.unread import Unread
 from .joining import comes_often, copy_parts, joined_among
 from .known_graphs import Key, Numbering, evaluate_known, graph_with, learn, numbering_of, shown_in
 from .run import arrived, run_for_one
+from .separate import separate_among
 from .single import Reading, Shown, Single, is_plain, publish_all, publish_shown, reading_of, view_of_value
 from .submission import Donations, Inputs, Submission
 
@@ -155,7 +156,7 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     at_once = LONG_WORK if wait else 0
     caller = caller_stream()
     key = evaluate_known(pending, pending[0].stream or caller, at_once)
-    if key is not True and wait and _join_values(pending, key, caller):
+    if key is not True and wait and (_evaluate_separately(pending, key, caller) or _join_values(pending, key, caller)):
         pending = [node for node in pending if node.value is None]
         key = not pending or evaluate_known(pending, pending[0].stream or caller, at_once)
     if key is True:
@@ -222,6 +223,18 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
             publish_shown(shown, node)
         else:  # `tracing.release` inlined, for speed
             node.inputs, node.primitive, node.params = (), None, ()
+    return True
+
+
+def _evaluate_separately(pending: list[Node], key: Key | bool, caller: Stream) -> bool:
+    """Evaluate those of many nodes one after the other that have hardly anything in common, unless the graph with this
+    key comes often. Returns whether there were any."""
+    found = separate_among(pending)
+    if not found or (key and comes_often(key)):
+        return False
+    for node in found:
+        if node.value is None and not _evaluate_alone(node, node.stream or caller, LONG_WORK):
+            _evaluate_together([node], True)
     return True
 
 
