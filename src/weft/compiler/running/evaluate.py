@@ -30,7 +30,7 @@ from weft.runtime.unread import Unread
 from .joining import comes_often, copy_parts, joined_among
 from .known_graphs import Key, Numbering, evaluate_known, graph_with, learn, numbering_of, shown_in
 from .run import arrived, run_for_one
-from .separate import separate_among
+from .separate import MOST_TOGETHER, separate_among
 from .single import Reading, Shown, Single, is_plain, publish_all, publish_shown, reading_of, view_of_value
 from .submission import Donations, Inputs, Submission
 
@@ -228,9 +228,9 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
 
 def _evaluate_separately(pending: list[Node], key: Key | bool, caller: Stream) -> bool:
     """Evaluate those of many nodes one after the other that have hardly anything in common, unless the graph with this
-    key comes often. Returns whether there were any."""
+    key comes often and is not very large. Returns whether there were any."""
     found = separate_among(pending)
-    if not found or (key and comes_often(key)):
+    if not found or (key and len(found) <= MOST_TOGETHER and comes_often(key)):
         return False
     for node in found:
         if node.value is None and not _evaluate_alone(node, node.stream or caller, LONG_WORK):

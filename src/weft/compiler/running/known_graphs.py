@@ -29,7 +29,7 @@ from .submission import Donations, Inputs, Submission
 
 Item = TypeVar("Item")
 
-MOST_OPERATIONS = 4096
+MOST_OPERATIONS = 1 << 14
 """Larger graphs are hardly made again, and their keys take memory."""
 MOST_PLANS = 4096
 MOST_ENTRIES = 1 << 18

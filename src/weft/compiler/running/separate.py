@@ -12,6 +12,8 @@ from math import prod
 
 from weft.graph.node import Node, serial_of
 
+MOST_TOGETHER = 512
+"""A plan of more results is not quicker than plans of their own, and takes a second to make."""
 _FEWEST = 32
 """Fewer results are planned together: plans of their own could need more code than they save time."""
 _MOST_OPERATIONS = 32
