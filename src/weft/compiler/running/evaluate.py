@@ -28,7 +28,7 @@ from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
 from .joining import comes_often, copy_parts, joined_among
-from .known_graphs import Key, Numbering, evaluate_known, graph_with, learn, numbering_of, shown_in
+from .known_graphs import Key, Numbering, evaluate_known, graph_with, has_chosen_parts, learn, numbering_of, shown_in
 from .run import arrived, run_for_one
 from .separate import MOST_TOGETHER, separate_among
 from .single import Reading, Shown, Single, is_plain, publish_all, publish_shown, reading_of, view_of_value
@@ -156,7 +156,7 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     at_once = LONG_WORK if wait else 0
     caller = caller_stream()
     key = evaluate_known(pending, pending[0].stream or caller, at_once)
-    if key is not True and wait and (_evaluate_separately(pending, key, caller) or _join_values(pending, key, caller)):
+    if key is not True and _is_prepared(pending, key, wait, caller):
         pending = [node for node in pending if node.value is None]
         key = not pending or evaluate_known(pending, pending[0].stream or caller, at_once)
     if key is True:
@@ -224,6 +224,13 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
         else:  # `tracing.release` inlined, for speed
             node.inputs, node.primitive, node.params = (), None, ()
     return True
+
+
+def _is_prepared(pending: list[Node], key: Key | bool, wait: bool, caller: Stream) -> bool:
+    """Do what makes a new graph smaller, or more like known ones. Returns whether there was anything to do."""
+    if wait and (_evaluate_separately(pending, key, caller) or _join_values(pending, key, caller)):
+        return True
+    return bool(key) and has_chosen_parts(pending)
 
 
 def _evaluate_separately(pending: list[Node], key: Key | bool, caller: Stream) -> bool:

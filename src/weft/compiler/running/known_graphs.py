@@ -274,8 +274,7 @@ def evaluate_known(asked: Sequence[Node], stream: Stream, at_once: int) -> Key |
     """Give nodes their values if the plan of their graph is known; see `Submission.submit` for ``at_once``. Returns
     whether that was done, or a key if their plan is to be learnt."""
     engine = stream.engine
-    result = len(asked), asked[0].primitive, asked[0].shape
-    shows = result in _with_chosen_parts
+    shows = _result_of(asked) in _with_chosen_parts
     with sections:
         found = reading_of_graph(asked, shows)
     if found is None:
@@ -284,19 +283,19 @@ def evaluate_known(asked: Sequence[Node], stream: Stream, at_once: int) -> Key |
     key = engine, engine.target.key, held, graph.structure, shows
     known = _known.get(key)
     if known is None:
-        del found, graph  # they refer to nodes
-        if shows or not _came_with_other_parts(asked):
-            return key
-        _with_chosen_parts.add(result)
-        return evaluate_known(asked, stream, at_once)
+        return key
     plan, numbering = known
     graph.number_as(numbering)
     graph.submit(plan, stream, at_once)
     return True
 
 
-def _came_with_other_parts(asked: Sequence[Node]) -> bool:
-    """Whether a new graph differs from one that came before only in which parts of values it has."""
+def has_chosen_parts(asked: Sequence[Node]) -> bool:
+    """Whether a graph that is not known differs from one that came before only in which parts of values it has. From
+    then on `evaluate_known` reads such parts as values."""
+    result = _result_of(asked)
+    if result in _with_chosen_parts:
+        return False
     with sections:
         found = reading_of_graph(asked, True)
     if found is None or not found[1].shown:
@@ -305,6 +304,12 @@ def _came_with_other_parts(asked: Sequence[Node]) -> bool:
         _forms.clear()
         _with_chosen_parts.clear()
     form = hash((found[0], found[1].structure))
-    came = form in _forms
-    _forms.add(form)
-    return came
+    if form not in _forms:
+        _forms.add(form)
+        return False
+    _with_chosen_parts.add(result)
+    return True
+
+
+def _result_of(asked: Sequence[Node]) -> tuple[Any, ...]:
+    return len(asked), asked[0].primitive, asked[0].shape
