@@ -158,6 +158,7 @@ def donated_from_one_byte() -> Iterator[None]:
     """Donation for results of any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "DONATED_BYTES", 0)
+        patch.setattr(plan, "DONATED_BYTES_IN_ALL", 0)
         yield
 
 

@@ -208,7 +208,7 @@ def elements_written(function: Callable[[], Any]) -> int:
     return sum(record.work for record in found.plan.describe().records)
 
 
-ROWS, COLUMNS = 200, 160
+ROWS, COLUMNS = 200, 168
 INSIDE = (slice(1, -1), slice(1, -1))
 BORDER = 2 * (ROWS + COLUMNS) - 4
 

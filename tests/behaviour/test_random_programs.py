@@ -24,6 +24,7 @@ def _donated_from_one_byte() -> Iterator[None]:
     """Donation for arrays of any size, because those of these programs are small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "DONATED_BYTES", 0)
+        patch.setattr(plan, "DONATED_BYTES_IN_ALL", 0)
         evaluate.forget_plans()
         yield
     evaluate.forget_plans()

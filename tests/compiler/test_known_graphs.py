@@ -177,3 +177,42 @@ def test_async_eval_finds_known_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [run(seed).tolist() for seed in (1, 2)]
     monkeypatch.setattr(evaluate, "_Work", None)  # what makes a program of a graph
     assert [run(seed).tolist() for seed in (1, 2)] == expected
+
+
+def test_parts_that_are_chosen_anew_need_no_other_plan() -> None:
+    x, y = arrays(0, 40)
+    table = mx.reshape(x, (8, 5))
+    mx.eval(table)
+
+    def run(rows: list[int]) -> list[float]:
+        parts = [table[row] for row in rows]
+        held = parts[0]
+        total = parts[0] * y[:5]
+        for part in parts[1:]:
+            total = total + part
+        del parts, part
+        mx.eval(total)
+        assert held.tolist() == table.tolist()[rows[0]]
+        return total.tolist()
+
+    choices = [[0, 1, 2, 3], [3, 3, 1, 1], [7, 0, 7, 0], [5, 5, 5, 5]]
+    expected = []
+    for rows in choices:
+        evaluate.forget_plans()
+        expected.append(run(rows))
+    evaluate.forget_plans()
+    assert [run(rows) for rows in choices[:2]] == expected[:2]
+    plans = counters.plans
+    assert [run(rows) for rows in choices] == expected
+    assert counters.plans == plans
+
+
+def test_an_array_of_which_a_part_is_read_keeps_its_memory_meanwhile() -> None:
+    x, y = arrays(0, 40_000)
+    evaluate.forget_plans()
+    for start in range(6):
+        before = mx.array(np.asarray(x))
+        x = x + x[start : start + 1] + y[start : start + 40].sum()
+        mx.eval(x)
+        expected = before + before[start].item() + y[start : start + 40].sum().item()
+        assert mx.array_equal(x, expected)

@@ -8,6 +8,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import Counted, run_python
+from weft.runtime.switches import switch
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def test_the_environment_variable_disables() -> None:
     assert out.splitlines() == [f"array({n}, dtype=float32)" for n in (1, 2, 3)]
 
 
-def test_without_the_environment_variable_tracing_cannot_print() -> None:
+@pytest.mark.parametrize("value", ["", "False"])
+def test_without_the_environment_variable_tracing_cannot_print(value: str) -> None:
     program = """
         import weft.core as mx
         try:
@@ -95,4 +97,10 @@ def test_without_the_environment_variable_tracing_cannot_print() -> None:
         except ValueError:
             print("refused")
     """
-    assert run_python(program) == "refused\n"
+    assert run_python(program, WEFT_DISABLE_COMPILE=value) == "refused\n"
+
+
+def test_a_switch_has_to_be_on_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_DISABLE_COMPILE", "never")
+    with pytest.raises(ValueError, match=r"^WEFT_DISABLE_COMPILE is 'never'; it must be one of 1, true, yes, on, 0, "):
+        switch("WEFT_DISABLE_COMPILE")

@@ -356,10 +356,16 @@ def test_the_folder_is_made_for_its_user_alone(base):
     assert from_environment().get(KEY) == PAYLOAD
 
 
-def test_it_can_be_switched_off(base, monkeypatch):
-    monkeypatch.setenv("WEFT_DISK_CACHE", "0")
+@pytest.mark.parametrize("word", ["0", "off"])
+def test_it_can_be_switched_off(base, monkeypatch, word):
+    monkeypatch.setenv("WEFT_DISK_CACHE", word)
     assert not refused().strange
     assert not base.exists()
+
+
+def test_an_unknown_word_switches_it_off_with_a_warning(base, monkeypatch):
+    monkeypatch.setenv("WEFT_DISK_CACHE", "never")
+    assert refused().strange
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ import time
 from contextlib import suppress
 from functools import cache
 
+from weft.runtime.switches import switch
+
 LIMIT = 256 << 20
 _LARGEST = 64 << 20
 # Magic and version of the format, digest of the key, length of the payload, digest of the payload.
@@ -214,8 +216,12 @@ def from_environment() -> DiskCache:
 
     ``WEFT_DISK_CACHE=0`` switches it off.
     """
-    if os.environ.get("WEFT_DISK_CACHE", "") == "0":
-        raise Unusable("WEFT_DISK_CACHE is 0", strange=False)
+    try:
+        wanted = switch("WEFT_DISK_CACHE", default=True)
+    except ValueError as error:
+        raise Unusable(str(error).rstrip("."), strange=True) from None
+    if not wanted:
+        raise Unusable(f"WEFT_DISK_CACHE is {os.environ['WEFT_DISK_CACHE']}", strange=False)
     chosen = os.environ.get("WEFT_CACHE_DIR", "")
     try:
         return DiskCache(_private_folder(chosen or _user_folder()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 import types
@@ -30,6 +29,7 @@ from weft.runtime.devices import saved_stream, set_current_stream
 from weft.runtime.filled import consistent, filled, write
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.precision import get_matmul_precision
+from weft.runtime.switches import switch
 from weft.transforms.aliases import Apart, refuse_aliases
 from weft.transforms.calls import CallArguments, array_names, no_constant
 from weft.transforms.constants import attribute_key, constant_key, object_keys
@@ -43,7 +43,7 @@ __all__ = ["compile", "disable_compile", "enable_compile"]
 LINE_BY_LINE = " mx.disable_compile() lets compiled functions run line by line."
 AS_OUTPUT = " Or name the container that holds it in mx.compile(..., outputs=container)."
 
-_disabled = os.environ.get("WEFT_DISABLE_COMPILE", "") not in ("", "0")
+_disabled = switch("WEFT_DISABLE_COMPILE")
 
 
 def disable_compile() -> None:

@@ -17,6 +17,7 @@ import llvmlite
 
 from weft.runtime.atomic import without_interrupts
 from weft.runtime.disk_cache import process_cache
+from weft.runtime.switches import switch
 
 
 class Host(NamedTuple):
@@ -43,7 +44,7 @@ LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
 """The features of each level. (x86-64 psABI, section 3.1.1: micro-architecture levels.)"""
 
 _asked = os.environ.get("WEFT_CPU", "")
-OPTIMISATION = "2" if os.environ.get("WEFT_QUICK_CODE", "") in ("", "0") else "0"
+OPTIMISATION = "0" if switch("WEFT_QUICK_CODE") else "2"
 
 
 def lesser(host: Host, features: Container[str]) -> Host:

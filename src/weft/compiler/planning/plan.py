@@ -26,7 +26,9 @@ DEVICE_WORK = -1
 time."""
 
 DONATED_BYTES = 1 << 14
-"""Writing fewer bytes to new memory is quicker than finding out whether an input ends, and running in its memory."""
+DONATED_BYTES_IN_ALL = 1 << 17
+"""Writing fewer bytes to new memory, of one output or of all, is quicker than finding out which inputs end, and running
+in their memory."""
 
 LITTLE_WORK = 1 << 15
 """Plans with less work, in element steps, are little: see `Plan`."""
@@ -99,8 +101,9 @@ class Plan(PlanParts[Sealed]):
             slots.append(layout.arena)
             sizes.append(self.arena)
         self.blocks = [(FIRST + slot, size, size_class(size)) for slot, size in zip(slots, sizes, strict=True)]
-        least = 0 if self.engine.works_in_parallel else DONATED_BYTES
-        self.donates = any(self.sizes[output] >= least for _, output in self.donations)
+        least, in_all = (0, 0) if self.engine.works_in_parallel else (DONATED_BYTES, DONATED_BYTES_IN_ALL)
+        sizes_donated = [self.sizes[output] for _, output in self.donations]
+        self.donates = max(sizes_donated, default=-1) >= least and sum(sizes_donated) >= in_all
         output = self.outputs[0] if self.outputs else None
         self.sole = None
         if output is not None and len(self.outputs) == len(self.blocks) == 1 and not output.from_input:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from weft.graph.node import Node, Shape
 from weft.primitives.routine import Operand, Routine, RoutineCall
 from weft.runtime.memory import contiguous_strides
 from weft.runtime.steps import Place, Placement, TableLayout
+from weft.runtime.switches import switch
 
 from .arena import Interval, arrange
 from .attaching import Attachment, fits, is_whole, may_fit
@@ -29,7 +29,7 @@ from .donation import Accesses, Touches, may_share, needless_stores
 from .feeding import Feeder, FeederFinder
 from .plan_check import check_donations, check_memory
 
-CHECKS = os.environ.get("WEFT_CHECKS", "") not in ("", "0")
+CHECKS = switch("WEFT_CHECKS")
 
 MOST_TRIED = 16
 """A kernel may read the results of thousands of calls. The planner tries to attach it to at most this many of them,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import weft.primitives as p
@@ -28,9 +28,10 @@ from weft.runtime.transfers import send
 from weft.runtime.unread import Unread
 
 from .joining import comes_often, copy_parts, joined_among
-from .known_graphs import Key, Numbering, evaluate_known, learn, numbering_of, reading_of_graph
+from .known_graphs import Key, Numbering, evaluate_known, graph_with, has_chosen_parts, learn, numbering_of, shown_in
 from .run import arrived, run_for_one
-from .single import Reading, Single, is_plain, publish_shown, reading_of, view_of_value
+from .separate import MOST_TOGETHER, separate_among
+from .single import Reading, Shown, Single, is_plain, publish_all, publish_shown, reading_of, view_of_value
 from .submission import Donations, Inputs, Submission
 
 MOST_PLANS = 4096
@@ -155,13 +156,13 @@ def _evaluate_together(pending: list[Node], wait: bool) -> None:
     at_once = LONG_WORK if wait else 0
     caller = caller_stream()
     key = evaluate_known(pending, pending[0].stream or caller, at_once)
-    if key is not True and wait and _join_values(pending, key, caller):
+    if key is not True and _is_prepared(pending, key, wait, caller):
         pending = [node for node in pending if node.value is None]
         key = not pending or evaluate_known(pending, pending[0].stream or caller, at_once)
     if key is True:
         return
     with sections:
-        work = _Work(pending)
+        work = _Work(pending, _NOTHING_SENT, shown_in(pending, key) if key else ())
         numbering = work.numbering(pending, key) if key else None
     stream, *others = [stream or caller for stream in work.program.streams]
     if others.count(stream) == len(others):
@@ -222,6 +223,25 @@ def _evaluate_alone(node: Node, stream: Stream, most: int) -> bool:
             publish_shown(shown, node)
         else:  # `tracing.release` inlined, for speed
             node.inputs, node.primitive, node.params = (), None, ()
+    return True
+
+
+def _is_prepared(pending: list[Node], key: Key | bool, wait: bool, caller: Stream) -> bool:
+    """Do what makes a new graph smaller, or more like known ones. Returns whether there was anything to do."""
+    if wait and (_evaluate_separately(pending, key, caller) or _join_values(pending, key, caller)):
+        return True
+    return bool(key) and has_chosen_parts(pending)
+
+
+def _evaluate_separately(pending: list[Node], key: Key | bool, caller: Stream) -> bool:
+    """Evaluate those of many nodes one after the other that have hardly anything in common, unless the graph with this
+    key comes often and is not very large. Returns whether there were any."""
+    found = separate_among(pending)
+    if not found or (key and len(found) <= MOST_TOGETHER and comes_often(key)):
+        return False
+    for node in found:
+        if node.value is None and not _evaluate_alone(node, node.stream or caller, LONG_WORK):
+            _evaluate_together([node], True)
     return True
 
 
@@ -311,13 +331,15 @@ def _unevaluated(outputs: Iterable[Node]) -> list[Node]:
 class _Work(Submission):
     """Nodes to evaluate that need only values and nodes of the same stream. Made in a section."""
 
-    __slots__ = ("_calls", "_outputs", "program")
+    __slots__ = ("_calls", "_outputs", "_shown", "program")
 
-    def __init__(self, nodes: Sequence[Node], sent: Mapping[Node, View] = _NOTHING_SENT) -> None:
-        """``sent`` are copies of inputs for the device of the stream."""
+    def __init__(self, nodes: Sequence[Node], sent: Mapping[Node, View] = _NOTHING_SENT, shown: Shown = ()) -> None:
+        """``sent`` are copies of inputs for the device of the stream; ``shown`` are inputs that are views of values."""
         self.program = program = Program()
-        program.add(nodes)
-        outputs, several = _held_among(program, nodes)
+        self._shown = shown
+        views_shown = {node: view for node, view, _ in shown}
+        program.add(nodes, {node: view.strides for node, view in views_shown.items()})
+        outputs, several = _held_among(program, nodes, views_shown)
         self._calls = [
             (call, [p.result_of(call, position) for position in range(p.result_count(call))]) for call in several
         ]
@@ -327,18 +349,15 @@ class _Work(Submission):
         self.nodes = outputs
         self._outputs = [program.position(node) for node in outputs]
         views: list[Any] = [node.value for node in program.inputs]
-        if sent:
-            views = [sent.get(node, node.value) for node in program.inputs]
+        if sent or shown:
+            views = [sent.get(node) or views_shown.get(node, node.value) for node in program.inputs]
         self.views, self.constants = views, program.constants
 
     def numbering(self, asked: Sequence[Node], key: Key) -> Numbering | None:
         """How the program numbers what the graph of the nodes that were ``asked`` for has; None if this has changed
-        since ``key`` was found, because another thread evaluated some of it or let it go."""
-        found = reading_of_graph(asked)
-        _, _, held, structure = key
-        if found is None or found[1].structure != structure:
-            return None
-        return numbering_of(found[1], held, self.program, self.nodes)
+        since ``key`` was found."""
+        graph = graph_with(asked, key)
+        return None if graph is None else numbering_of(graph, key[2], self.program, self.nodes)
 
     def plan(self, engine: Engine) -> Plan:
         """The plan that gives the nodes their values on an engine."""
@@ -358,14 +377,16 @@ class _Work(Submission):
                 if not tracing.is_followed([call]):
                     p.settle_results(call, results)
         tracing.release(self.nodes)
+        if self._shown:
+            publish_all(self._shown)
 
 
 _TO_NODE = 2
 """References to a node from a program: as a key of `references` and a key of the positions."""
 
 
-def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """The nodes that get values: those that were asked for, and those that are held.
+def _held_among(program: Program, nodes: Sequence[Node], shown: Collection[Node]) -> tuple[list[Node], list[Node]]:
+    """The nodes that get values: those that were asked for, and those that are held and not ``shown``.
 
     Also the calls of routines with several results of which another one may be asked for later: all their results are
     computed, so they get values too.
@@ -373,6 +394,8 @@ def _held_among(program: Program, nodes: Sequence[Node]) -> tuple[list[Node], li
     outputs = list(dict.fromkeys(nodes))
     several: list[Node] = []
     inner = {node: number for node, number in program.references.items() if node.value is None and node.inputs}
+    for node in shown:
+        inner.pop(node, None)
     if inner:
         found = held(inner, _TO_NODE)
         if found:

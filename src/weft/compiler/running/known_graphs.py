@@ -14,6 +14,7 @@ from weft.compiler.bounded import BoundedCache
 from weft.compiler.planning.plan import Plan
 from weft.compiler.program import Program
 from weft.dtypes import Dtype
+from weft.graph import tracing
 from weft.graph.node import Node
 from weft.primitives.base import Primitive
 from weft.runtime.atomic import refuse_reentry, sections
@@ -23,15 +24,20 @@ from weft.runtime.holders import COUNT_IF_ONCE, numbers_held
 from weft.runtime.locks import fork_safe_lock
 from weft.runtime.memory import View
 
+from .single import Shown, publish_all, shown_by
 from .submission import Donations, Inputs, Submission
 
 Item = TypeVar("Item")
 
-MOST_OPERATIONS = 4096
+MOST_OPERATIONS = 1 << 14
 """Larger graphs are hardly made again, and their keys take memory."""
 MOST_PLANS = 4096
 MOST_ENTRIES = 1 << 18
 """The most operations of all graphs with known plans. A key takes some 100 bytes for each."""
+
+_LARGEST_PART = 1 << 18
+"""Parts of values with more elements are never read as values: computing takes longer than planning, and a plan of the
+parts knows which of them overlap."""
 
 _COUNT = COUNT_IF_ONCE + 1
 """The known references to a node that is used once: it is also in the ``numbers`` of a reading."""
@@ -47,10 +53,11 @@ class GraphReading(Submission):
     without values, first those that were asked for. ``numbers`` has the number of each operation, and that of each
     input, inverted; ``numbers_of_constants`` that of each constant, by bits and dtype. ``again`` has the number of an
     operation or input for each use of it after the first one; the operations that were asked for are there from their
-    first use on.
+    first use on. ``shown`` are inputs that are parts of values (``x[i]``), if these are read as values: then the
+    structure does not say where they begin, nor which of them begin at the same element.
     """
 
-    __slots__ = ("_order", "again", "numbers", "numbers_of_constants", "operations", "structure")
+    __slots__ = ("_order", "again", "numbers", "numbers_of_constants", "operations", "shown", "structure")
 
     def __init__(self, operations: list[Node]) -> None:
         """``operations`` are those that were asked for; the others are added to the list."""
@@ -60,9 +67,11 @@ class GraphReading(Submission):
         self.views: list[View] = []
         self.constants: list[int] = []
         self.again: list[int] = []
+        self.shown: list[tuple[Node, View, Node]] = []
 
-    def walk(self) -> bool:
-        """Read what the operations depend on. Returns whether a reading has all of it."""
+    def walk(self, shows: bool) -> bool:
+        """Read what the operations depend on, with parts of values as values if ``shows`` is true. Returns whether a
+        reading has all of it."""
         operations, numbers, views, again = self.operations, self.numbers, self.views, self.again
         constants, numbers_of_constants = self.constants, self.numbers_of_constants
         structure: list[Any] = []
@@ -79,6 +88,8 @@ class GraphReading(Submission):
                     structure.append(number)
                     continue
                 view, primitive = source.value, source.primitive
+                if shows and view is None and primitive is not None and primitive.is_view:
+                    view = self._part(source)
                 if view is not None:
                     numbers[source] = ~len(views)
                     views.append(view)
@@ -95,6 +106,22 @@ class GraphReading(Submission):
                     operations.append(source)
         self.structure = tuple(structure)
         return True
+
+    def _part(self, node: Node) -> View | None:
+        """The view of a part of a value; None if a node is something else."""
+        owner = node.inputs[0]
+        while owner.value is None:
+            primitive = owner.primitive
+            if primitive is None or not primitive.is_view:
+                return None
+            owner = owner.inputs[0]
+        size = node.size
+        if size > _LARGEST_PART or size >= owner.size or (tracing.open_traces and tracing.is_tracing()):
+            return None
+        found: list[tuple[Node, View, Node]] = []
+        view = shown_by(node, found)
+        self.shown += found
+        return view
 
     def held_after(self, asked: int) -> list[int]:
         """The numbers of operations with inputs that are held, after those that were ``asked`` for."""
@@ -116,6 +143,11 @@ class GraphReading(Submission):
             self.constants = _chosen(self.constants, constants)
         self.nodes = self.operations[:1] if outputs is None else _chosen(self.operations, outputs)
 
+    def release(self) -> None:
+        super().release()
+        if self.shown:
+            publish_all(self.shown)
+
     def ended(self, donations: Donations) -> list[int]:
         nodes = [node for node, number in self.numbers.items() if number < 0]
         known = [2] * len(nodes)  # one use, and nodes are also in `numbers`
@@ -132,14 +164,29 @@ Held = tuple[int, ...]
 values too."""
 
 
-def reading_of_graph(asked: Sequence[Node]) -> tuple[Held, GraphReading] | None:
+def reading_of_graph(asked: Sequence[Node], shows: bool) -> tuple[Held, GraphReading] | None:
     """What is held of different nodes without values, and their reading. None if a `Program` has to read them: if the
     graph is large, or has operations of several results, or on several streams.
 
     The caller holds the lock of sections.
     """
     graph = GraphReading([*asked])
-    return ((len(asked), *graph.held_after(len(asked))), graph) if graph.walk() else None
+    return ((len(asked), *graph.held_after(len(asked))), graph) if graph.walk(shows) else None
+
+
+def graph_with(asked: Sequence[Node], key: Key) -> GraphReading | None:
+    """The reading of different nodes without values; None if it has changed since `evaluate_known` returned ``key``,
+    because another thread evaluated some of it or let it go. The caller holds the lock of sections."""
+    *_, structure, shows = key
+    found = reading_of_graph(asked, shows)
+    return found[1] if found is not None and found[1].structure == structure else None
+
+
+def shown_in(asked: Sequence[Node], key: Key) -> Shown:
+    """The inputs that are parts of values. Nothing else of a reading is returned: it refers to nodes, which would seem
+    to be held. The caller holds the lock of sections."""
+    graph = graph_with(asked, key)
+    return () if graph is None else graph.shown
 
 
 def _number_of_constant(node: Node, constants: list[int], numbers: dict[tuple[int, Dtype], int]) -> int:
@@ -197,8 +244,15 @@ def _chosen(items: list[Item], numbers: list[int]) -> list[Item]:
 _known: BoundedCache[tuple[Plan, Numbering]] = BoundedCache(MOST_PLANS, MOST_ENTRIES)
 _lock = fork_safe_lock()
 
-Key = tuple[Engine, Any, Held, tuple[Any, ...]]
-"""The engine and the key of its target, what is held, the structure."""
+_MOST_FORMS = 4096
+_forms: set[int] = set()
+"""Hashes of graphs with parts of values, whichever parts these are."""
+_with_chosen_parts: set[tuple[Any, ...]] = set()
+"""The results of graphs that came with other parts of values each time: how many were asked for, and the primitive and
+the shape of the first one."""
+
+Key = tuple[Engine, Any, Held, tuple[Any, ...], bool]
+"""The engine and the key of its target, what is held, the structure, and whether it is one for any parts of values."""
 
 
 def learn(key: Key, plan: Plan, numbering: Numbering) -> None:
@@ -212,18 +266,21 @@ def forget() -> None:
     """Forget which plans are known."""
     with _lock:
         _known.clear()
+    _forms.clear()
+    _with_chosen_parts.clear()
 
 
 def evaluate_known(asked: Sequence[Node], stream: Stream, at_once: int) -> Key | bool:
     """Give nodes their values if the plan of their graph is known; see `Submission.submit` for ``at_once``. Returns
     whether that was done, or a key if their plan is to be learnt."""
     engine = stream.engine
+    shows = _result_of(asked) in _with_chosen_parts
     with sections:
-        found = reading_of_graph(asked)
+        found = reading_of_graph(asked, shows)
     if found is None:
         return False
     held, graph = found
-    key = engine, engine.target.key, held, graph.structure
+    key = engine, engine.target.key, held, graph.structure, shows
     known = _known.get(key)
     if known is None:
         return key
@@ -231,3 +288,28 @@ def evaluate_known(asked: Sequence[Node], stream: Stream, at_once: int) -> Key |
     graph.number_as(numbering)
     graph.submit(plan, stream, at_once)
     return True
+
+
+def has_chosen_parts(asked: Sequence[Node]) -> bool:
+    """Whether a graph that is not known differs from one that came before only in which parts of values it has. From
+    then on `evaluate_known` reads such parts as values."""
+    result = _result_of(asked)
+    if result in _with_chosen_parts:
+        return False
+    with sections:
+        found = reading_of_graph(asked, True)
+    if found is None or not found[1].shown:
+        return False
+    if len(_forms) >= _MOST_FORMS:
+        _forms.clear()
+        _with_chosen_parts.clear()
+    form = hash((found[0], found[1].structure))
+    if form not in _forms:
+        _forms.add(form)
+        return False
+    _with_chosen_parts.add(result)
+    return True
+
+
+def _result_of(asked: Sequence[Node]) -> tuple[Any, ...]:
+    return len(asked), asked[0].primitive, asked[0].shape

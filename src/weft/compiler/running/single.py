@@ -122,6 +122,14 @@ def publish_shown(found: Shown, node: Node) -> None:
         node.inputs, node.primitive, node.params = (), None, ()
 
 
+def publish_all(found: Shown) -> None:
+    """Give values to the views that other nodes were made of. The caller holds the lock of sections."""
+    for shown, view, _ in found:
+        if shown.value is None:
+            shown.value = view
+    tracing.release([shown for shown, _, _ in found])
+
+
 _plain: dict[Primitive, bool] = {}
 
 
