@@ -17,7 +17,7 @@ from weft.compiler.target import Schedule
 from weft.runtime.executor import thread_count
 
 TILE_ROWS = 16
-NEAR = (2, 3, 4)
+NEAR = (2, 3, 4, -1, -2, -3, -4)
 """Strides of lanes so near in memory that it is faster to read all elements between them than one by one."""
 FEWEST_TILE_ROWS = 5
 """With fewer rows it takes longer to transpose squares than to read each lane of each row."""
