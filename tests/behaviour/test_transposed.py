@@ -26,6 +26,18 @@ def test_adding_a_transposed_array(shape: tuple[int, int], dtype: str, rng: np.r
     assert result.tolist() == small.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "float16", "complex64"])
+@pytest.mark.parametrize("shape", [(16, 16), (17, 33), (40, 15), (100, 31), (35, 600)])
+def test_folding_along_the_contiguous_axis(shape: tuple[int, int], dtype: str, rng: np.random.Generator) -> None:
+    """Results have the bits of those of an array whose lanes are contiguous."""
+    x = mx.array((rng.standard_normal(shape) * 50).astype(np.float32)).astype(getattr(mx, dtype))
+    y = mx.array((rng.standard_normal(shape) * 50).astype(np.float32)).astype(getattr(mx, dtype))
+    mx.eval(x, y)
+    for fold in (mx.sum, mx.max, mx.argmin, mx.cumsum, lambda z, axis: mx.sum(z * y.T, axis=axis)):
+        got, want = fold(x.T, axis=0), fold(mx.contiguous(x.T), axis=0)
+        assert np.array(got).tobytes() == np.array(want).tobytes()
+
+
 def test_three_axes(rng: np.random.Generator) -> None:
     x = rng.standard_normal((5, 18, 20)).astype(np.float32)
     y = rng.standard_normal((20, 5, 18)).astype(np.float32)

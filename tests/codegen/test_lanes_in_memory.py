@@ -12,7 +12,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load_near, store, store_first
-from weft.compiler.cpu.schedule import NEAR
+from weft.compiler.cpu.apart import NEAR
 
 WIDTH = 16
 
@@ -26,13 +26,16 @@ def test_lanes_that_are_near_are_read_to_the_last_element() -> None:
     pointers = [f"ptr %x{number}" for number in range(len(NEAR))]
     text = module([emitter], [emitter.function("near", ", ".join([*pointers, "ptr %result"]))])
     address = loading.load(text, lambda: text, ("near",), lasting=False)["near"]
-    blocks = [Guarded(4 * (stride * (WIDTH - 1) + 1)) for stride in NEAR]
+    blocks = [Guarded(4 * (abs(stride) * (WIDTH - 1) + 1)) for stride in NEAR]
+    addresses = []
     for block, stride in zip(blocks, NEAR, strict=True):
-        numbers = (ctypes.c_float * (stride * (WIDTH - 1) + 1)).from_address(block.address)
-        numbers[:] = [float(number) for number in range(len(numbers))]
+        numbers = (ctypes.c_float * (abs(stride) * (WIDTH - 1) + 1)).from_address(block.address)
+        first = 0 if stride > 0 else len(numbers) - 1
+        numbers[:] = [float(number - first) for number in range(len(numbers))]
+        addresses.append(block.address + 4 * first)
     result = np.zeros((len(NEAR), WIDTH), np.float32)
     function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(NEAR) + 1))(address)
-    function(*[block.address for block in blocks], result.ctypes.data)
+    function(*addresses, result.ctypes.data)
     np.testing.assert_array_equal(result, np.outer(NEAR, np.arange(WIDTH)))
 
 

@@ -8,7 +8,7 @@ stands for a constant of the other operands' dtype. Nothing is promoted or broad
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import weft.primitives as p
 from weft import dtypes
@@ -232,6 +232,15 @@ SLOW = 12
 """The cost of most elementwise operations that are not ``cheap``."""
 
 
+class Shared(NamedTuple):
+    """A faster way to compute many results if the last input is the same for all. ``prepare(L, y)`` computes in one
+    lane what ``lanes(L, *inputs, prepared)`` then has in place of ``y``: a named tuple of values, or None if there is
+    no faster way."""
+
+    prepare: Callable[..., tuple[Any, ...] | None]
+    lanes: Callable[..., Any]
+
+
 class Elementwise(Primitive):
     """Each element of the result is computed from the elements of the inputs at the same index.
 
@@ -249,6 +258,7 @@ class Elementwise(Primitive):
 
     is_difference = False
     """Whether the result is the first input minus the second."""
+    shared: Shared | None = None
     lanes_of_nonpositive: Callable[..., Any] | None = None
     """``lanes_of_nonpositive(L, x)`` is scalar code that takes less time and gives the same bits, if the only input is
     known not to be above 0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ from weft.compiler.codegen.memory import (
 )
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import Instruction, Kernel, LaneStride, NumberKey, number_layout
+from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
 
 
 class InstructionWriter:
@@ -51,6 +51,9 @@ class InstructionWriter:
         self.counts: dict[str, str] = {}
         """For each mask of the first lanes how many they are, where stores want to know it."""
         self.numbers: dict[int, str] = {}
+        self.preparing = {} if width == 1 else _preparing(kernel)
+        self.prepared: dict[int, tuple[Value, ...]] = {}
+        """What was prepared of values that all lanes share, by the number of their instructions."""
 
     @property
     def width(self) -> int:
@@ -125,6 +128,15 @@ class InstructionWriter:
         return self.vector if instruction.varying else self.scalar
 
     def _instruction(self, position: int, instruction: Instruction) -> Any:
+        """Write an instruction. Returns its value, if it has one."""
+        value = self._written(position, instruction)
+        if position in self.preparing:
+            prepared = self.preparing[position](self.scalar, value)
+            if prepared is not None:
+                self.prepared[position] = prepared
+        return value
+
+    def _written(self, position: int, instruction: Instruction) -> Any:
         operation = instruction.operation
         if operation == "apply":
             return self._apply(instruction)
@@ -158,6 +170,8 @@ class InstructionWriter:
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
+        if instruction.varying and instruction.inputs[-1] in self.prepared and instruction.primitive.shared is not None:
+            return self._apply_prepared(instruction)
         inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
         lanes = instruction.primitive.lanes
         quicker = instruction.primitive.lanes_of_nonpositive
@@ -169,6 +183,13 @@ class InstructionWriter:
         if isinstance(result, Value) and result.dtype is not instruction.dtype:
             return Value(L, result.name, instruction.dtype)
         return result
+
+    def _apply_prepared(self, instruction: Instruction) -> Any:
+        L, (*sources, last) = self.vector, instruction.inputs
+        inputs = [self.fitted(self.values[value], L) for value in sources]
+        prepared = self.prepared[last]
+        lanes = type(prepared)(*[self.fitted(value, L) for value in prepared])
+        return instruction.primitive.shared.lanes(L, *inputs, lanes)
 
     def fitted(self, value: Any, L: Lanes) -> Any:
         """A value in the lanes of ``L``; one that has a single lane is repeated in all."""
@@ -262,3 +283,16 @@ class InstructionWriter:
         if self.width == 1:
             return index + self._lane_steps(position, access.lane_stride)
         return self.fitted(index, self.vector) + self._lane_steps(position, access.lane_stride)
+
+
+def _preparing(kernel: Kernel) -> dict[int, Callable[..., tuple[Value, ...] | None]]:
+    """The values that are the same for all lanes of a kernel, and of which something can be prepared for operations on
+    these lanes: how that is done, by the numbers of their instructions."""
+    found = {}
+    for instruction in kernel.instructions:
+        if instruction.operation != "apply" or not instruction.varying or instruction.primitive.shared is None:
+            continue
+        last = kernel.instructions[instruction.inputs[-1]]
+        if last.level is Level.KERNEL and not last.varying:
+            found[instruction.inputs[-1]] = instruction.primitive.shared.prepare
+    return found

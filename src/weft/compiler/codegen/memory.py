@@ -64,8 +64,8 @@ def image(L: Lanes, dtype: Dtype, location: Location, mask: str | None) -> str:
 
 
 def load_near(L: Lanes, dtype: Dtype, location: Location, stride: int, where: str | None) -> Any:
-    """Elements that are ``stride`` apart, from a location of one lane on; zero if ``where`` is false. All elements
-    between them are read, and none behind the last one."""
+    """Elements that are ``stride`` apart, from a location of one lane on, or before it if that is negative; zero if
+    ``where`` is false. All elements between them are read, and none beyond the last one."""
     e, element = L.emitter, MEMORY_TYPES[dtype]
     type_ = f"<{L.width} x {element}>"
     if where is None:
@@ -79,9 +79,14 @@ def load_near(L: Lanes, dtype: Dtype, location: Location, stride: int, where: st
 
 def _near(L: Lanes, dtype: Dtype, location: Location, stride: int) -> str:
     """As many vectors as the stride, of which the last one begins earlier than behind the one before, with their lanes
-    that are wanted joined to one vector."""
+    that are wanted joined to one vector. If the stride is negative, they are those of the last lane on, reversed."""
     e, width, element = L.emitter, L.width, MEMORY_TYPES[dtype]
     type_, first = f"<{width} x {element}>", element_pointer(L, location, element)
+    if stride < 0:
+        last = Location(first, str(stride * (width - 1)), False)
+        order = ", ".join([f"i32 {lane}" for lane in reversed(range(width))])
+        joined = _near(L, dtype, last, -stride)
+        return e.assign(f"shufflevector {type_} {joined}, {type_} poison, <{width} x i32> <{order}>")
     found = "poison"
     for number in range(stride):
         start = min(number * width, stride * (width - 1) - (width - 1))

@@ -190,19 +190,24 @@ class NestWriter(InstructionWriter, ABC):
             if self._lanes_inside:
                 self._sweep_lanes(current, reductions)
             return
-        last = depth == self.kernel.sweeps and not self._lanes_inside
         extent = self._sweep_extent(depth)
 
         def turns(start: str, stop: str) -> None:
+            if depth == self.kernel.sweeps and not self._lanes_inside:
+                self._last_turns(start, stop, extent, current, reductions)
+                return
             with self.e.loop(start, stop) as count, self._scope():
-                if last:
-                    self._ask_ahead_of_sweep(count, extent)
                 self._enter_sweep(depth, count, extent, current)
                 self._open_sweep(depth + 1, current, reductions)
-                if last:
-                    self._accumulate(current, reductions)
 
         self._by_parts(reductions, "0", extent, turns)
+
+    def _last_turns(self, start: str, stop: str, extent: str, current: Pass, reductions: Reductions) -> None:
+        """Turns of the innermost sweep, with no loop inside."""
+        with self.e.loop(start, stop) as count, self._scope():
+            self._ask_ahead_of_sweep(count, extent)
+            self._enter_sweep(self.kernel.sweeps, count, extent, current)
+            self._accumulate(current, reductions)
 
     def _sweep_extent(self, depth: int) -> str:
         return self.chunk_extent or self.number("sweep", depth - 1)

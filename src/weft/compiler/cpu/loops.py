@@ -17,7 +17,6 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer
 from weft.compiler.codegen.nest import Reductions, folded_in_parts
 from weft.compiler.codegen.values import Value
-from weft.compiler.cpu.cell_loops import CellLoops
 from weft.compiler.cpu.code import STEP, module_of
 from weft.compiler.cpu.memory import READ_LATER, WRITE_SOON, prefetch
 from weft.compiler.cpu.piece_functions import pieces_in_order
@@ -28,6 +27,7 @@ from weft.compiler.cpu.schedule import (
     Walk,
     needed_for_index,
 )
+from weft.compiler.cpu.sweep_squares import SweepLoops
 from weft.compiler.kernel import SWEEP_PART, Instruction, Kernel
 from weft.compiler.passes import SHORT_ROW, Pass
 from weft.dtypes import Dtype
@@ -55,7 +55,7 @@ MOST_REPEATED = 4
 """How many values of a row are repeated in all lanes of registers before a loop over its lanes, at most."""
 
 
-class _Generator(CellLoops):
+class _Generator(SweepLoops):
     """``ahead`` are the loads whose next row is prefetched, with their distances from row to row."""
 
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
@@ -240,13 +240,15 @@ class _Generator(CellLoops):
     def _open_sweep(self, depth: int, current: Pass, reductions: Reductions) -> None:
         if depth == self.kernel.sweeps and self.rows_at_once > 1:
             self._sweep_by_vector(self._sweep_extent(depth), current, reductions)
-        elif self.in_parts and not self._lanes_inside and self._only_folds(current, reductions):
+        elif self.in_parts and not self.schedule.swept and self._only_folds(current, reductions):
             self._parts_in_pairs(depth, current, reductions)
         else:
             super()._open_sweep(depth, current, reductions)
 
     def _only_folds(self, current: Pass, reductions: Reductions) -> bool:
-        """Whether a pass does little but fold parts."""
+        """Whether a pass does little but fold parts, with no loop over lanes inside."""
+        if self._lanes_inside:
+            return False
         by_parts = folded_in_parts(reductions)
         return all(reductions.get(root) in by_parts for root in current.roots) and len(current.needed) <= MOST_IN_PAIRS
 

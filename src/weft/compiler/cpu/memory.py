@@ -13,6 +13,7 @@ from weft.compiler.codegen.integers import Integers
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
+    dtype_alignment,
     from_memory,
     masked_load,
 )
@@ -48,13 +49,17 @@ def opaque(emitter: Emitter, pointer: str) -> str:
     return emitter.assign(f'call ptr asm "", "=r,0"(ptr {pointer})')
 
 
-def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str, tile: str) -> None:
+def load_transposed(L: Lanes, dtype: Dtype, pointers: Sequence[str], mask: str | None, tile: str) -> None:
     """Read a vector of rows for each lane, and write a vector of lanes for each row to ``tile``.
 
-    ``pointers`` are those of the lanes. ``mask`` says which rows exist.
+    ``pointers`` are those of the lanes. ``mask`` says which rows exist (None: all).
     """
     type_ = f"<{L.width} x {MEMORY_TYPES[dtype]}>"
-    vectors = [masked_load(L, dtype, type_, pointer, mask) for pointer in pointers]
+    if mask is None:
+        align = dtype_alignment(dtype)
+        vectors = [L.emitter.assign(f"load {type_}, ptr {pointer}, align {align}") for pointer in pointers]
+    else:
+        vectors = [masked_load(L, dtype, type_, pointer, mask) for pointer in pointers]
     for row, vector in enumerate(transposed(L, dtype, vectors)):
         pointer = L.emitter.assign(f"getelementptr {type_}, ptr {tile}, i64 {row}")
         L.emitter.emit(f"store {type_} {vector}, ptr {pointer}")

@@ -9,6 +9,7 @@ from math import prod
 
 from weft.compiler.codegen import host
 from weft.compiler.cpu import transposed_tiles
+from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
@@ -17,8 +18,6 @@ from weft.compiler.target import Schedule
 from weft.runtime.executor import thread_count
 
 TILE_ROWS = 16
-NEAR = (2, 3, 4)
-"""Strides of lanes so near in memory that it is faster to read all elements between them than one by one."""
 FEWEST_TILE_ROWS = 5
 """With fewer rows it takes longer to transpose squares than to read each lane of each row."""
 SHORTEST_FOLDED_APART = 128
@@ -97,7 +96,7 @@ class CpuSchedule(Schedule):
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
     tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
-    their strides."""
+    their strides. ``swept`` are those that are contiguous along the last sweep, and of which squares are transposed."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -115,6 +114,7 @@ class CpuSchedule(Schedule):
     folds_apart: bool = False
     in_cells: bool = False
     near: tuple[tuple[int, int], ...] = ()
+    swept: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -126,6 +126,7 @@ class CpuSchedule(Schedule):
             ("transposed", self.transposed),
             ("streamed", self.streamed),
             ("awaited", self.awaited),
+            ("swept", self.swept),
         ):
             if numbers:
                 parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
@@ -196,7 +197,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     transposed: list[int] = []
     is_tiled = kernel.lane == "parallel" and not kernel.sweeps and bool(kernel.rows) and cut is None
     if is_tiled and launch.row_extents[-1] >= FEWEST_TILE_ROWS:
-        transposed = [number for number, instruction in instructions if _reads_along_rows(instruction)]
+        transposed = [number for number, instruction in instructions if reads_along_rows(instruction)]
     streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
     walk = Walk.PIECES if cut is not None else Walk.TILED if transposed else _walk(launch)
     cost = _cost_of_element(kernel)
@@ -229,7 +230,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         launch.in_parts,
         walk is Walk.SHORT_ROWS and _folds_apart(launch),
         _in_cells(kernel, transposed),
-        tuple([(number, stride) for number, instruction in instructions if (stride := _near(instruction))]),
+        tuple([(number, stride) for number, instruction in instructions if (stride := near_stride(instruction))]),
+        swept_loads(launch) if walk is Walk.PLAIN else (),
     )
 
 
@@ -453,22 +455,6 @@ def needed_for_index(kernel: Kernel, number: int) -> list[int]:
             found.add(value)
             pending.extend(kernel.instructions[value].sources)
     return sorted(found)
-
-
-def _reads_along_rows(instruction: Instruction) -> bool:
-    """Whether neighbours in memory are in neighbouring rows, not lanes."""
-    access = instruction.access
-    if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
-        return False
-    return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
-
-
-def _near(instruction: Instruction) -> int:
-    """How far the lanes of a load are apart, if they are near, else 0."""
-    access = instruction.access
-    if instruction.operation != "load" or access is None or access.computed:
-        return 0
-    return next((stride for stride in NEAR if access.lane == stride), 0)
 
 
 def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:

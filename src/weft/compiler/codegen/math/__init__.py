@@ -19,6 +19,7 @@ from weft.compiler.codegen.math import (
     logarithm,
     neighbours,
     power,
+    shared_divisors,
     trigonometric,
 )
 from weft.compiler.codegen.math.parts import working
@@ -155,3 +156,14 @@ class MathLanes(Lanes):
         if x.dtype.is_floating:
             return power.floor_divide(self, working(x), working(y))
         return integer.floor_divide(self, x, y)
+
+    def shared_divisor(self, y: Value) -> Any:
+        """What is prepared for the division of many numbers by ``y``; None for numbers that are divided as fast without
+        it."""
+        return shared_divisors.divisor(self, y) if y.dtype.is_integer else None
+
+    def floor_divide_by(self, x: Value, divisor: Any) -> Value:
+        return shared_divisors.floor_divide(self, x, divisor)
+
+    def remainder_by(self, x: Value, divisor: Any) -> Value:
+        return shared_divisors.remainder(self, x, divisor)
