@@ -12,7 +12,7 @@ from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load_near, store, store_first
-from weft.compiler.cpu.schedule import NEAR
+from weft.compiler.cpu.columns import NEAR
 
 WIDTH = 16
 

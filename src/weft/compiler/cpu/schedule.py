@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.compiler.codegen import host
+from weft.compiler.codegen.columns import ColumnAccesses
 from weft.compiler.cpu import transposed_tiles
+from weft.compiler.cpu.columns import columns_of, near
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
@@ -17,8 +19,6 @@ from weft.compiler.target import Schedule
 from weft.runtime.executor import thread_count
 
 TILE_ROWS = 16
-NEAR = (2, 3, 4)
-"""Strides of lanes so near in memory that it is faster to read all elements between them than one by one."""
 FEWEST_TILE_ROWS = 5
 """With fewer rows it takes longer to transpose squares than to read each lane of each row."""
 SHORTEST_FOLDED_APART = 128
@@ -97,7 +97,7 @@ class CpuSchedule(Schedule):
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
     tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
-    their strides."""
+    their strides, ``columns`` those and the stores that are done together with others."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -115,6 +115,7 @@ class CpuSchedule(Schedule):
     folds_apart: bool = False
     in_cells: bool = False
     near: tuple[tuple[int, int], ...] = ()
+    columns: tuple[ColumnAccesses, ...] = ()
 
     @property
     def text(self) -> str:
@@ -130,6 +131,7 @@ class CpuSchedule(Schedule):
             if numbers:
                 parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
         parts.extend([f"%{number} by {stride}" for number, stride in self.near])
+        parts.extend([together.text for together in self.columns])
         return ", ".join([part for part in parts if part])
 
     @property
@@ -229,7 +231,10 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         launch.in_parts,
         walk is Walk.SHORT_ROWS and _folds_apart(launch),
         _in_cells(kernel, transposed),
-        tuple([(number, stride) for number, instruction in instructions if (stride := _near(instruction))]),
+        tuple([(number, stride) for number, instruction in instructions if (stride := near(instruction))]),
+        columns_of(
+            kernel, [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces], transposed
+        ),
     )
 
 
@@ -461,14 +466,6 @@ def _reads_along_rows(instruction: Instruction) -> bool:
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
     return access.lane_stride is LaneStride.ANY and bool(access.rows) and access.rows[-1] == 1
-
-
-def _near(instruction: Instruction) -> int:
-    """How far the lanes of a load are apart, if they are near, else 0."""
-    access = instruction.access
-    if instruction.operation != "load" or access is None or access.computed:
-        return 0
-    return next((stride for stride in NEAR if access.lane == stride), 0)
 
 
 def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
