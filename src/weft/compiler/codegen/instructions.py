@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft import dtypes
+from weft.compiler.codegen.columns import ColumnAccesses, Shuffles
 from weft.compiler.codegen.crossing import Crossing, VectorCrossing
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
@@ -14,16 +15,19 @@ from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
     Location,
+    dtype_alignment,
     from_memory,
     load,
     load_near,
     masks_stores_slowly,
     store,
     store_first,
+    to_memory,
 )
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
+from weft.dtypes import Dtype
 
 
 class InstructionWriter:
@@ -46,6 +50,10 @@ class InstructionWriter:
         self.offsets: dict[int, str] = {}
         self.bases: dict[int, str] = {}
         self.scans: dict[int, Prefix] = {}
+        self.together: dict[int, ColumnAccesses] = {}
+        """For the loads and stores that are done together with others, which these are."""
+        self.beside: dict[int, Any] = {}
+        """What was loaded together with another load."""
         self.lane_index = "0"
         self.mask: str | None = None
         self.counts: dict[str, str] = {}
@@ -92,9 +100,9 @@ class InstructionWriter:
     @contextmanager
     def _scope(self) -> Iterator[None]:
         """Forget values and offsets that are made in this block: their registers do not dominate what follows it."""
-        values, offsets = dict(self.values), dict(self.offsets)
+        values, offsets, beside = dict(self.values), dict(self.offsets), dict(self.beside)
         yield
-        self.values, self.offsets = values, offsets
+        self.values, self.offsets, self.beside = values, offsets, beside
 
     def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
         """Add ``index`` times its stride to the offset of every access that moves along the axis."""
@@ -154,6 +162,11 @@ class InstructionWriter:
         raise AssertionError(f"{operation} has no code")
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
+        if position in self.beside:
+            return self.beside.pop(position)
+        if position in self.together and self.mask is None:
+            self.beside |= self._load_together(self.together[position], instruction.dtype, L)
+            return self.beside.pop(position)
         where = None if instruction.where is None else self.values[instruction.where]
         whole = L.width > 1 and self.mask is None and (where is None or where.lanes.width == 1)
         stride = self.near(position) if whole else 0
@@ -163,6 +176,36 @@ class InstructionWriter:
         first = self.e.assign(f"add i64 {self.offsets[position]}, {moved}")
         place = Location(self.bases[position], first, False)
         return load_near(L, instruction.dtype, place, stride, None if where is None else where.name)
+
+    def _load_together(self, columns: ColumnAccesses, dtype: Dtype, L: Lanes) -> dict[int, Any]:
+        """The values of several loads, by their numbers. No element behind the last one is read."""
+        shuffles = Shuffles(self.e, MEMORY_TYPES[dtype], L.width)
+        places, stride = columns.in_memory, columns.stride
+        behind = stride * (L.width - 1) + max([column for _, column in columns.members]) + 1
+        starts = [min(start, behind - L.width) for start in range(0, behind, L.width)]
+        first = self._first_of(columns, dtype)
+        vectors = [shuffles.loaded(first, start, dtype_alignment(dtype)) for start in starts]
+        if columns.are_all:
+            found = dict(zip(places, shuffles.separated(vectors), strict=True))
+        else:
+            found = {number: shuffles.picked(vectors, starts, column, stride) for number, column in columns.members}
+        return {number: from_memory(L, raw, dtype) for number, raw in found.items()}
+
+    def _store_together(self, columns: ColumnAccesses, dtype: Dtype, L: Lanes) -> None:
+        """Write what several stores write, which are all columns of rows."""
+        shuffles = Shuffles(self.e, MEMORY_TYPES[dtype], L.width)
+        values = [self.values[self.kernel.instructions[number].inputs[0]] for number in columns.in_memory]
+        vectors = shuffles.interleaved([to_memory(L, self.fitted(value, L), dtype) for value in values])
+        first = self._first_of(columns, dtype)
+        for number, vector in enumerate(vectors):
+            shuffles.store(vector, first, number * L.width, dtype_alignment(dtype))
+
+    def _first_of(self, columns: ColumnAccesses, dtype: Dtype) -> str:
+        """The address of the first column in the first one of the current lanes."""
+        number = columns.in_memory[0]
+        moved = self.e.assign(f"mul i64 {self.lane_index}, {columns.stride}")
+        index = self.e.assign(f"add i64 {self.offsets[number]}, {moved}")
+        return self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {self.bases[number]}, i64 {index}")
 
     def near(self, position: int) -> int:
         """The stride of a load whose lanes are so near in memory that whole vectors are read; else 0."""
@@ -239,6 +282,10 @@ class InstructionWriter:
 
     def _store(self, position: int, instruction: Instruction) -> None:
         L = self.lanes_of(instruction)
+        if position in self.together and self.mask is None:
+            if position == self.together[position].members[-1][0]:
+                self._store_together(self.together[position], instruction.dtype, L)
+            return
         location, mask = self._location(position, instruction, L), self._mask(instruction, L)
         value = self.fitted(self.values[instruction.inputs[0]], L)
         if L.width == 1 and mask is not None:

@@ -56,6 +56,7 @@ def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> t
     position_in = {number: position for position, number in enumerate(piece.needed)}
     parts: list[tuple[Any, ...]] = []
     near = dict(schedule.near)
+    columns = [together for together in schedule.columns if together.members[0][0] in position_in]
     for number in piece.needed:
         i = kernel.instructions[number]
         parts.append((i.dtype, i.varying, number in piece.saved, number in piece.recalled))
@@ -67,7 +68,8 @@ def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> t
             sources = tuple([position_in[source] for source in i.sources])
             how = (i.operation, i.primitive, ExactParameters(i.params.items()), i.where is None, i.combine)
             parts.append((*how, sources, access, number in schedule.streamed, near.get(number)))
-    return at_once, *parts
+    beside = [(one.stride, *[(position_in[number], column) for number, column in one.members]) for one in columns]
+    return at_once, *beside, *parts
 
 
 def _crossing(piece: Pass) -> list[int]:
@@ -196,6 +198,7 @@ class _PieceWriter(InstructionWriter):
         """``saved_offsets`` are those of the values that the piece saves or recalls; None: an argument."""
         super().__init__(kernel, schedule.numbers, at_once * _width(kernel), layout)
         self.schedule = schedule
+        self.together = {number: together for together in schedule.columns for number, _ in together.members}
         self.piece = piece
         self.row_number = self.first_vector = "0"
         self.saved_offsets = saved_offsets

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from weft.compiler.codegen import host
+from weft.compiler.codegen.columns import ColumnAccesses
 from weft.compiler.cpu import transposed_tiles
 from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
+from weft.compiler.cpu.columns import columns_of
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
@@ -96,7 +98,8 @@ class CpuSchedule(Schedule):
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
     tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
-    their strides. ``swept`` are those that are contiguous along the last sweep, and of which squares are transposed."""
+    their strides, ``columns`` those and the stores that are done together with others. ``swept`` are those that are
+    contiguous along the last sweep, and of which squares are transposed."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -115,6 +118,7 @@ class CpuSchedule(Schedule):
     in_cells: bool = False
     near: tuple[tuple[int, int], ...] = ()
     swept: tuple[int, ...] = ()
+    columns: tuple[ColumnAccesses, ...] = ()
 
     @property
     def text(self) -> str:
@@ -131,6 +135,7 @@ class CpuSchedule(Schedule):
             if numbers:
                 parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
         parts.extend([f"%{number} by {stride}" for number, stride in self.near])
+        parts.extend([together.text for together in self.columns])
         return ", ".join([part for part in parts if part])
 
     @property
@@ -214,6 +219,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     if walk is Walk.PLAIN and kernel.sweeps and launch.sweep_extents[-1] > TURNS_AHEAD:
         awaited = [number for number, _ in instructions if _writes_far(number, kernel)]
         ahead = TURNS_AHEAD if awaited else 0
+    swept = swept_loads(launch) if walk is Walk.PLAIN else ()
+    bodies = [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces]
     return CpuSchedule(
         walk,
         tuple(transposed),
@@ -231,7 +238,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         walk is Walk.SHORT_ROWS and _folds_apart(launch),
         _in_cells(kernel, transposed),
         tuple([(number, stride) for number, instruction in instructions if (stride := near_stride(instruction))]),
-        swept_loads(launch) if walk is Walk.PLAIN else (),
+        swept,
+        columns_of(kernel, bodies, [*transposed, *swept]),
     )
 
 

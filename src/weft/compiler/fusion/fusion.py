@@ -425,14 +425,17 @@ class Fusion(Grouping):
         return self.layout(source) if seen is None else self._layouts.seen_over_axes(source, seen)
 
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
-        """For each input, a group writes its part of the result. If a part will be partly overwritten, there is a group
-        for each box that is left of it."""
+        """For each input, a group writes its part of the result; a single group if these are columns. If a part will be
+        partly overwritten, there is a group for each box that is left of it."""
         writers: list[FusedGroup] = []
+        together = updates.writes_columns(node, self.limits.columns)
         for write, box in updates.parts_of(node):
             source = node.inputs[write.position]
             # If writes do not overlap, each is done as soon as its source is known, so that memory is released early.
             serial = source.serial if node.primitive.disjoint else node.serial
-            group, terms = self._new_fused_group(box.sizes, serial)
+            if not (writers and together):
+                group, terms = self._new_fused_group(box.sizes, serial)
+            group.serial = max(group.serial, serial)
             at = tuple([shifted(term, start) for term, start in zip(terms, box.starts, strict=True)])
             group.roots.append(Root(source, at, node, write))
             if isinstance(write, p.ScatterWrite):
@@ -443,7 +446,7 @@ class Fusion(Grouping):
         if not node.primitive.disjoint:
             for earlier, later in pairwise(writers):
                 self.dependencies.link(earlier, [(later, None)])
-        self.stored[node] = list(writers)
+        self.stored[node] = list(dict.fromkeys(writers))
         self._updates.append(node)
 
     @property

@@ -50,7 +50,10 @@ class Launches:
 
         readable = in_memory if self.watch is None else watched
         draft = Draft(readable, group.reduced, group.chunks, group.extents, self.fusion.lookup)
+        parts = _parts(group.roots)
         for root in _in_order(group.roots):
+            for part in parts.pop(root.target, ()):
+                draft.value(part.node, part.terms)
             self._store(draft, group, root)
         return launch_of(draft, group.axes, group.extents, lanes_apart)
 
@@ -92,6 +95,16 @@ class Launches:
             if inside is not None and drops:
                 valid = inside if valid is None else index_code.both(draft, valid, inside)
         return total, valid
+
+
+def _parts(roots: Sequence[Root]) -> dict[Node, list[Root]]:
+    """The roots that write to the same place and do not overlap. They may be neighbours in memory: all are computed
+    before the first one is stored, so that they can be stored together."""
+    parts: dict[Node, list[Root]] = {}
+    for root in roots:
+        if root.write is not None and root.target.primitive.disjoint:
+            parts.setdefault(root.target, []).append(root)
+    return parts
 
 
 def _in_order(roots: Sequence[Root]) -> Sequence[Root]:

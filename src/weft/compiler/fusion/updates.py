@@ -15,6 +15,19 @@ WORTH_CUTTING = 8
 takes longer than copying whole rows."""
 
 
+FEWEST_ROWS = 16
+"""With fewer rows, not even one vector would be full."""
+
+
+def writes_columns(node: Node, most: int) -> bool:
+    """Whether an update joins the elements of at most ``most`` arrays to many short rows."""
+    first = node.inputs[0].shape
+    if not node.primitive.disjoint or node.ndim == 0 or not 1 < node.shape[-1] <= most:
+        return False
+    columns = all(source.shape == first for source in node.inputs) and first == (*node.shape[:-1], 1)
+    return columns and node.size >= FEWEST_ROWS * node.shape[-1]
+
+
 def parts_of(node: Node) -> list[tuple[Write, Box]]:
     """The writes of an update, in order, each with a box of its operand that it has to write."""
     writes: list[Write] = node.primitive.writes(node)
