@@ -376,8 +376,9 @@ class Lanes:
             return self.not_equal(x, 0)
         if dtype in HALVES:
             single = self.convert(x, dtypes.float32)
-            # The fence keeps both roundings: LLVM sometimes merges them and calls a library for that.
-            return self.round_to(self.intrinsic("arithmetic.fence", single) if x.dtype.size == 8 else single, dtype)
+            # LLVM may merge this rounding with one to float32, even one made before, and then calls a library.
+            fenced = x.dtype.size == 8 or self.width == 1
+            return self.round_to(self.intrinsic("arithmetic.fence", single) if fenced else single, dtype)
         if x.dtype.is_floating:
             return self._convert_float(x, dtype)
         if dtype.is_floating:
