@@ -351,7 +351,7 @@ def test_each_of_many_values_is_stored_when_it_is_known() -> None:
             found.append(found[-1] * 0.5 + 1)
         return found[:0:-1]
 
-    (plan,) = plans_of(steps, mx.ones((3, 5)))
+    (plan,) = plans_of(steps, mx.ones((300, 50)))
     stores = [line.split() for line in str(plan).splitlines() if " = store " in line]
     assert len(stores) == 40
     assert all(int(line[0][1:]) == int(line[3][1:]) + 1 for line in stores)

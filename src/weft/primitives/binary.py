@@ -8,7 +8,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
-from weft.primitives.base import Array, Elementwise, Shared, Tangent, common_shape
+from weft.primitives.base import Array, Elementwise, SharedInput, Tangent, common_shape
 from weft.primitives.unary import is_inexact, is_number, is_real, is_real_floating
 
 __all__ = [
@@ -79,8 +79,8 @@ remainder: Elementwise = Elementwise(
     cheap=False,
 )
 
-floor_divide.shared = Shared(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.floor_divide_by(x, divisor))
-remainder.shared = Shared(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.remainder_by(x, divisor))
+floor_divide.shared = SharedInput(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.floor_divide_by(x, divisor))
+remainder.shared = SharedInput(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.remainder_by(x, divisor))
 
 
 def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
