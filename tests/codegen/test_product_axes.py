@@ -25,7 +25,8 @@ VIEWS: dict[str, tuple[tuple[int, ...], Operand, tuple[bool, bool]]] = {
     "backwards": ((40, 3, 24), lambda x: x[::-1, ::-1].reshape(40, 72), (True, True)),
     "many-terms": ((36, 3, DEPTH, 2), lambda x: x.transpose(0, 2, 1, 3).reshape(36, 6 * DEPTH), (True, True)),
     "stacked": ((4, 40, 3, 8), lambda x: x.transpose(2, 1, 0, 3).reshape(3, 40, 32), (True, True)),
-    "few-rows": ((9, 3, 8, 2), lambda x: x.transpose(0, 2, 1, 3).reshape(9, 48), (False, True)),
+    "few-rows": ((9, 3, 2, 16), lambda x: x.transpose(0, 2, 1, 3).reshape(9, 96), (False, True)),
+    "short-lines": ((9, 3, 8, 2), lambda x: x.transpose(0, 2, 1, 3).reshape(9, 48), (True, True)),
     "far-apart": ((5, 4, 6, 3), lambda x: x[..., 0].transpose(1, 0, 2).reshape(4, 30), (False, False)),
 }
 

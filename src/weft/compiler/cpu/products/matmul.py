@@ -47,6 +47,9 @@ _WORK_PER_CALL = 1 << 15
 
 _ROWS_OVER_AXES = 32
 """From this many rows on, a left operand is read over several axes in memory, however many columns there are."""
+_PACKED_MEANWHILE = 64
+"""So many elements of a right operand are packed in the time in which a line of neighbours of the left one is copied:
+short ones, such as those of the windows of a convolution of few channels, take long."""
 
 _SIGNED: dict[Dtype, Dtype] = {dtypes.uint32: dtypes.int32, dtypes.uint64: dtypes.int64}
 """Sums of products wrap around, so unsigned integers are multiplied as signed ones, with the same bits."""
@@ -78,7 +81,8 @@ def are_worth_calls(product: Product, tiled: Tiled, whole: bool) -> bool:
 def _reads(node: Node, position: int, factors: Factors) -> bool:
     """Whether a product can read an operand of which rows, columns or terms go over several axes in memory. Columns
     must be neighbours along the innermost axis; so must rows or terms of the left operand. A left operand with few rows
-    and more columns is copied instead: then the right one, which is larger, need not be packed."""
+    and more columns is copied instead, unless that takes long: then the right one, which is larger, need not be
+    packed."""
     *batch, first, last = factors
     sums = node.dtype not in HALVES and not node.dtype.is_complex
     if not sums or any(x.dtype is not node.dtype for x in node.inputs) or len(batch) > MOST_BATCH_AXES:
@@ -86,9 +90,12 @@ def _reads(node: Node, position: int, factors: Factors) -> bool:
     if any(len(axis) > 1 for axis in batch) or max(len(first), len(last)) > product_axes.MOST_FACTORS:
         return False
     if position == 0:
-        beside = [abs(axis[-1][1]) == 1 or axis[-1][0] == 1 for axis in (first, last)]
+        lines = [axis[-1][0] for axis in (first, last) if abs(axis[-1][1]) == 1 or axis[-1][0] == 1]
         rows, columns = node.shape[-2:]
-        return any(beside) and (rows >= _ROWS_OVER_AXES or columns <= 2 * rows)
+        if not lines:
+            return False
+        few = rows < _ROWS_OVER_AXES and columns > 2 * rows
+        return not few or (rows > 1 and columns * min(lines) <= _PACKED_MEANWHILE * rows)
     return last[-1][1] == 1 or last[-1][0] == 1
 
 
