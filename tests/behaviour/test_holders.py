@@ -175,3 +175,12 @@ def test_what_is_held_is_found_with_any_number_of_references() -> None:
     assert holders.held({held: 0, object(): 0, also_held: 0}, 0) == [held, also_held]
     fewer_references_than_known = {object(): 0}
     assert holders.held(fewer_references_than_known, 1) == [*fewer_references_than_known]
+
+
+def test_objects_that_all_have_more_references() -> None:
+    held, alone = [object()], [object()]
+    assert holders.all_have_more([*held, *held], 1) is True
+    assert holders.all_have_more([*held, *held], 2) is False
+    pair = [*held, alone.pop()]
+    assert holders.all_have_more(pair, 0) is False
+    assert holders.all_have_more([], 0) is False

@@ -208,6 +208,8 @@ def test_fewer_and_fewer_templates_are_made_if_nothing_uses_them(
     made: list[int] = []
 
     class Useless:
+        first = None
+
         def __init__(self, *arguments: Any) -> None:
             made.append(count)
             if error is not None:

@@ -94,13 +94,19 @@ class Formulas:
         return _like(result, parts)
 
     def function(self, result: Any) -> Callable[..., Any]:
-        """The function that gives ``result`` for other numbers, or None if a condition does not hold."""
+        """The function that gives ``result`` for other numbers, or None if a condition does not hold. It is compiled
+        when it is called for the first time: many are never called."""
         names = ", ".join([number.name for number in self.parameters])
         body = "\n    ".join([*self._lines, f"return {self.text(result)}"])
+        text = f"def function({names}):\n    {body}"
         space = dict(self._constants.values())
-        exec(compile(f"def function({names}):\n    {body}", "<formulas of a plan>", "exec"), space)
-        made: Callable[..., Any] = space["function"]
-        return made
+
+        def call(*numbers: int) -> Any:
+            if "function" not in space:
+                exec(compile(text, "<formulas of a plan>", "exec"), space)
+            return space["function"](*numbers)
+
+        return call
 
 
 def plain(value: Any) -> Any:

@@ -16,21 +16,6 @@ __all__ = ["GRU", "LSTM", "RNN"]
 States = tuple[mx.array | None, ...]
 
 
-@mx.custom_function
-def _steps(x: mx.array) -> list[mx.array]:
-    """A list of the entries along the last axis but one.
-
-    The rule below computes the gradient as one array with an element for each entry, instead of a sum of arrays of
-    zeros.
-    """
-    return [x[..., number, :] for number in range(x.shape[-2])]
-
-
-@_steps.vjp
-def _steps_vjp(x: mx.array, cotangents: list[mx.array], steps: list[mx.array]) -> mx.array:
-    return mx.stack(cotangents, axis=-2)
-
-
 class _Recurrent(Module):
     """The base of recurrent layers: sizes, the product with the inputs of all steps, and the loop over the steps."""
 
@@ -68,7 +53,7 @@ class _Recurrent(Module):
         if x.shape[-2] == 0:
             return tuple(mx.zeros((*batch, 0, self.hidden_size), projected.dtype) for _ in states)
         found: list[tuple[mx.array, ...]] = []
-        for of_step in _steps(projected):
+        for of_step in [projected[..., number, :] for number in range(x.shape[-2])]:
             after = step(of_step, *current)
             found.append(after)
             current = after

@@ -64,6 +64,11 @@ def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
     return True
 
 
+def all_have_more(objects: Sequence[object], known: int) -> bool:
+    """Whether all objects have more references than the one in ``objects`` and ``known`` others."""
+    return min(map(getrefcount, objects), default=0) > known + _COUNTED
+
+
 def rows_only_known(columns: Sequence[Sequence[object]], known: Sequence[int]) -> list[bool]:
     """`only_known` for many lists of objects: row ``i`` has the ``i``-th object of each column, and ``known`` has one
     number for each column, besides the reference of the column itself."""

@@ -15,7 +15,7 @@ from typing import Any
 from weft.compiler import dumps
 from weft.compiler.bounded import BoundedCache
 from weft.compiler.compared_keys import ComparedKeys
-from weft.compiler.open_numbers import Formulas, OpenNumberError
+from weft.compiler.open_numbers import Formulas, OpenNumberError, plain
 from weft.compiler.planning import cached_plans
 from weft.compiler.program import Entry
 from weft.compiler.target import Target
@@ -71,6 +71,8 @@ class Template:
         opened = self._with(formulas.parameters)
         parts = parts_of(entries_of(form, opened), outputs, target, engine, ComparedKeys)
         self._parts = formulas.function(parts.values())
+        self.first: Unsealed | None = PlanParts(*plain(parts.values()))
+        """The parts of the plan of the program with ``numbers``, until they are used."""
 
     def _with(self, given: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The numbers of a program whose open numbers are ``given``."""
@@ -178,7 +180,7 @@ class Templates:
             return _made(*program)
         known.add(template)
         self._forms.add(key, known, len(form) * (1 + len(known.templates)))
-        parts = template.parts(numbers)
+        parts, template.first = template.first, None
         return _made(*program) if parts is None else _kept(_checked(parts, *program), *program)
 
 

@@ -16,6 +16,7 @@ from weft.graph.tracing import is_tracing, open_traces
 from weft.primitives.base import Primitive
 from weft.runtime.atomic import sections
 from weft.runtime.engine import Engine
+from weft.runtime.holders import all_have_more
 from weft.runtime.memory import BareView, View
 
 from .submission import Donations, Inputs, Submission
@@ -87,6 +88,9 @@ class Single(Submission):
             return bool(self._shown and self.nodes[0].value is None and self._inputs().unreferenced(plan.donations))
 
     def ended(self, donations: Donations) -> list[int]:
+        inputs = self.nodes[0].inputs
+        if not self._shown and all_have_more([source for source in inputs if source.value is not None], len(inputs)):
+            return []  # the usual case: other arrays refer to all inputs
         return self._inputs().ended(donations)
 
     def _inputs(self) -> Inputs:
