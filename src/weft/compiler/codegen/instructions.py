@@ -177,7 +177,11 @@ class InstructionWriter:
         quicker = instruction.primitive.lanes_of_nonpositive
         if quicker is not None and self.kernel.is_nonpositive(instruction.inputs[0]):
             lanes = quicker
-        result = lanes(L, *inputs, **instruction.params)
+        return self._rounded(instruction, lanes(L, *inputs, **instruction.params))
+
+    def _rounded(self, instruction: Instruction, result: Any) -> Any:
+        """What scalar code computed as a value of the instruction's dtype."""
+        L = self.lanes_of(instruction)
         if instruction.dtype in HALVES and not instruction.primitive.exact:
             return L.round_to(result, instruction.dtype)
         if isinstance(result, Value) and result.dtype is not instruction.dtype:
@@ -189,7 +193,7 @@ class InstructionWriter:
         inputs = [self.fitted(self.values[value], L) for value in sources]
         prepared = self.prepared[last]
         lanes = type(prepared)(*[self.fitted(value, L) for value in prepared])
-        return instruction.primitive.shared.lanes(L, *inputs, lanes)
+        return self._rounded(instruction, instruction.primitive.shared.lanes(L, *inputs, lanes))
 
     def fitted(self, value: Any, L: Lanes) -> Any:
         """A value in the lanes of ``L``; one that has a single lane is repeated in all."""
