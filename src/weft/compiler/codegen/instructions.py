@@ -20,6 +20,7 @@ from weft.compiler.codegen.memory import (
     masks_stores_slowly,
     store,
     store_first,
+    store_near,
 )
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.values import Value
@@ -159,13 +160,16 @@ class InstructionWriter:
         stride = self.near(position) if whole else 0
         if not stride:
             return load(L, instruction.dtype, location, self._mask(instruction, L))
-        moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
-        first = self.e.assign(f"add i64 {self.offsets[position]}, {moved}")
-        place = Location(self.bases[position], first, False)
+        place = self._near_location(position, stride)
         return load_near(L, instruction.dtype, place, stride, None if where is None else where.name)
 
+    def _near_location(self, position: int, stride: int) -> Location:
+        """Where the first of the current lanes is, which are ``stride`` apart."""
+        moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
+        return Location(self.bases[position], self.e.assign(f"add i64 {self.offsets[position]}, {moved}"), False)
+
     def near(self, position: int) -> int:
-        """The stride of a load whose lanes are so near in memory that whole vectors are read; else 0."""
+        """The stride of an access whose lanes are so near in memory that whole vectors are read or written; else 0."""
         return 0
 
     def _apply(self, instruction: Instruction) -> Any:
@@ -245,6 +249,9 @@ class InstructionWriter:
         L = self.lanes_of(instruction)
         location, mask = self._location(position, instruction, L), self._mask(instruction, L)
         value = self.fitted(self.values[instruction.inputs[0]], L)
+        if mask is None and L.width > 1 and (stride := self.near(position)):
+            store_near(L, value, instruction.dtype, self._near_location(position, stride), stride)
+            return
         if L.width == 1 and mask is not None:
             with self.e.when(mask):
                 self._write(position, instruction, value, location, None)

@@ -95,7 +95,7 @@ class CpuSchedule(Schedule):
     of the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
-    tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
+    tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with
     their strides. ``swept`` are those that are contiguous along the last sweep, and of which squares are transposed.
     If ``single``, all lanes of a row are a part of one vector."""
 
