@@ -54,7 +54,7 @@ def test_all_stages(undisturbed: str) -> None:
         "  %1 = constant 0 : float32[]",
         "  %2 = multiply %0 %1 : float32[2,2]",
     ]
-    assert kernel.splitlines()[1] == "kernel rows=1 sweeps=0 lane=reduced (short rows)"
+    assert kernel.splitlines()[1] == "kernel rows=1 sweeps=0 lane=reduced (short rows, single)"
     assert ir.splitlines()[1] == "; multiply, max, subtract, exp, sum, divide"
     assert "define void @kernel(" in ir
     assert plan.splitlines()[1] == "plan: 1 steps, 0 bytes of temporaries, outputs of [16] bytes"

@@ -102,6 +102,7 @@ def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
 power: Elementwise = Elementwise(
     "power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False, cost=40
 )
+power.shared = SharedInput(lambda L, y: L.shared_exponent(y), lambda L, x, exponent: L.power_by(x, exponent))
 arctan2: Elementwise = Elementwise(
     "arctan2",
     lambda L, y, x: L.arctan2(y, x),

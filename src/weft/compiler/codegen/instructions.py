@@ -22,6 +22,7 @@ from weft.compiler.codegen.memory import (
     masks_stores_slowly,
     store,
     store_first,
+    store_near,
     to_memory,
 )
 from weft.compiler.codegen.prefix import Prefix
@@ -172,9 +173,7 @@ class InstructionWriter:
         stride = self.near(position) if whole else 0
         if not stride:
             return load(L, instruction.dtype, location, self._mask(instruction, L))
-        moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
-        first = self.e.assign(f"add i64 {self.offsets[position]}, {moved}")
-        place = Location(self.bases[position], first, False)
+        place = self._near_location(position, stride)
         return load_near(L, instruction.dtype, place, stride, None if where is None else where.name)
 
     def _load_together(self, columns: ColumnAccesses, dtype: Dtype, L: Lanes) -> dict[int, Any]:
@@ -207,8 +206,13 @@ class InstructionWriter:
         index = self.e.assign(f"add i64 {self.offsets[number]}, {moved}")
         return self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {self.bases[number]}, i64 {index}")
 
+    def _near_location(self, position: int, stride: int) -> Location:
+        """Where the first of the current lanes is, which are ``stride`` apart."""
+        moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
+        return Location(self.bases[position], self.e.assign(f"add i64 {self.offsets[position]}, {moved}"), False)
+
     def near(self, position: int) -> int:
-        """The stride of a load whose lanes are so near in memory that whole vectors are read; else 0."""
+        """The stride of an access whose lanes are so near in memory that whole vectors are read or written; else 0."""
         return 0
 
     def _apply(self, instruction: Instruction) -> Any:
@@ -220,7 +224,11 @@ class InstructionWriter:
         quicker = instruction.primitive.lanes_of_nonpositive
         if quicker is not None and self.kernel.is_nonpositive(instruction.inputs[0]):
             lanes = quicker
-        result = lanes(L, *inputs, **instruction.params)
+        return self._rounded(instruction, lanes(L, *inputs, **instruction.params))
+
+    def _rounded(self, instruction: Instruction, result: Any) -> Any:
+        """What scalar code computed as a value of the instruction's dtype."""
+        L = self.lanes_of(instruction)
         if instruction.dtype in HALVES and not instruction.primitive.exact:
             return L.round_to(result, instruction.dtype)
         if isinstance(result, Value) and result.dtype is not instruction.dtype:
@@ -232,7 +240,7 @@ class InstructionWriter:
         inputs = [self.fitted(self.values[value], L) for value in sources]
         prepared = self.prepared[last]
         lanes = type(prepared)(*[self.fitted(value, L) for value in prepared])
-        return instruction.primitive.shared.lanes(L, *inputs, lanes)
+        return self._rounded(instruction, instruction.primitive.shared.lanes(L, *inputs, lanes))
 
     def fitted(self, value: Any, L: Lanes) -> Any:
         """A value in the lanes of ``L``; one that has a single lane is repeated in all."""
@@ -288,6 +296,9 @@ class InstructionWriter:
             return
         location, mask = self._location(position, instruction, L), self._mask(instruction, L)
         value = self.fitted(self.values[instruction.inputs[0]], L)
+        if mask is None and L.width > 1 and (stride := self.near(position)):
+            store_near(L, value, instruction.dtype, self._near_location(position, stride), stride)
+            return
         if L.width == 1 and mask is not None:
             with self.e.when(mask):
                 self._write(position, instruction, value, location, None)

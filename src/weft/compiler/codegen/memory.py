@@ -144,6 +144,28 @@ def store(L: Lanes, value: Any, dtype: Dtype, location: Location, mask: str | No
         L.emitter.emit(f"call void @{function}({type_} {raw}, ptr {pointer}, i32 {align}, {masks} {mask})")
 
 
+def store_near(L: Lanes, value: Any, dtype: Dtype, location: Location, stride: int) -> None:
+    """Write lanes that are ``stride`` elements apart, from a location of one lane on, or before it if that is negative:
+    by vectors with masks."""
+    e, width, element = L.emitter, L.width, MEMORY_TYPES[dtype]
+    type_, masks = f"<{width} x {element}>", f"<{width} x i1>"
+    function = f"llvm.masked.store.v{width}{SUFFIXES[element]}.p0"
+    e.declarations[function] = f"declare void @{function}({type_}, ptr, i32, {masks})"
+    raw, first = to_memory(L, value, dtype), element_pointer(L, location, element)
+    lanes = list(range(width))
+    if stride < 0:
+        first = e.assign(f"getelementptr {element}, ptr {first}, i64 {stride * (width - 1)}")
+        stride, lanes = -stride, lanes[::-1]
+    for number in range(stride):
+        places = range(number * width, (number + 1) * width)
+        order = ", ".join([f"i32 {'poison' if place % stride else lanes[place // stride]}" for place in places])
+        mask = ", ".join([f"i1 {'false' if place % stride else 'true'}" for place in places])
+        vector = e.assign(f"shufflevector {type_} {raw}, {type_} poison, <{width} x i32> <{order}>")
+        pointer = e.assign(f"getelementptr {element}, ptr {first}, i64 {number * width}")
+        align = dtype_alignment(dtype)
+        e.emit(f"call void @{function}({type_} {vector}, ptr {pointer}, i32 {align}, {masks} <{mask}>)")
+
+
 def masks_stores_slowly() -> bool:
     """Whether the processor has no masks of lanes for stores, or takes long for one, as AMD's with AVX2 do."""
     return "+avx512vl" not in host.current().features.split(",")

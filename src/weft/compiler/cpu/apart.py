@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from weft.compiler.codegen.memory import masks_stores_slowly
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, LaneStride, Launch
 
 NEAR = (2, 3, 4, -1, -2, -3, -4)
-"""Strides of lanes so near in memory that it is faster to read all elements between them than one by one."""
+"""Strides of lanes so near in memory that it is faster to read all elements between them than one by one. They are
+written as vectors, too, where masks are fast."""
 MOST_SWEPT = 3
 """Of so many loads squares are transposed; more would be much code."""
 
 
 def near_stride(instruction: Instruction) -> int:
-    """How far the lanes of a load are apart, if they are near, else 0."""
+    """How far the lanes of an access are apart, if they are near, else 0."""
     access = instruction.access
-    if instruction.operation != "load" or access is None or access.computed:
+    if access is None or access.computed:
+        return 0
+    if instruction.operation == "store":
+        plain = instruction.varying and instruction.where is None and instruction.combine is None
+        near = (-1,) if masks_stores_slowly() else NEAR
+        return next((stride for stride in near if plain and access.lane == stride), 0)
+    if instruction.operation != "load":
         return 0
     return next((stride for stride in NEAR if access.lane == stride), 0)
 

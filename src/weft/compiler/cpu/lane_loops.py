@@ -34,6 +34,7 @@ class LaneLoops(NestWriter):
         self.schedule = schedule
         self.left: str | None = None
         """How many lanes of the vector are left at the end of a row, the first ones; None if others may be masked."""
+        self.first_lanes: str | None = None
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
         if self.left is None or not self._is_of_bytes(instruction, location, L):
@@ -60,11 +61,28 @@ class LaneLoops(NestWriter):
         start = self.e.assign(f"mul i64 {block}, {size}")
         return start, self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
 
+    def _count_lanes(self) -> None:
+        """Before the loop over rows whose lanes are a part of one vector: which of them exist."""
+        self.first_lanes = self._lanes_before(self.number("lane"))
+
+    def _single_vector(self, body: Any) -> None:
+        """Run ``body`` over all lanes of a row."""
+        self.mask, self.left = self.first_lanes, self.number("lane")
+        with self._scope():
+            body()
+        self.mask = self.left = None
+
     def _lane_block(self, block: str, body: Any) -> None:
-        self._lanes(*self._lanes_of(block), body)
+        if self.schedule.single:
+            self._single_vector(body)
+        else:
+            self._lanes(*self._lanes_of(block), body)
 
     def _lanes(self, start: str, stop: str, body: Any) -> None:
         """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then the rest with a mask."""
+        if self.schedule.single:
+            self._single_vector(body)
+            return
         length = self.e.assign(f"sub i64 {stop}, {start}")
         whole = self.e.assign(f"and i64 {length}, {-self.width}")
         if self.backwards and self.kernel.lane == "reduced":

@@ -82,6 +82,8 @@ class _Generator(SweepLoops):
 
     def function(self, name: str) -> str:
         self._begin()
+        if self.schedule.single:
+            self._count_lanes()
         if self.sweep_outer:
             self._rows_in_parts()
         else:
@@ -102,7 +104,7 @@ class _Generator(SweepLoops):
     def _unit(self, unit: str) -> None:
         parallel = self.kernel.lane == "parallel"
         row, block = unit, "0"
-        if parallel:
+        if parallel and not self.schedule.single:
             blocks = self.number("blocks")
             row = self.e.assign(f"udiv i64 {unit}, {blocks}")
             block = self.e.assign(f"urem i64 {unit}, {blocks}")
@@ -305,7 +307,7 @@ class _Generator(SweepLoops):
 
     def _row_lanes(self, start: str, stop: str, current: Pass, reductions: Reductions) -> None:
         """Fold and store the lanes ``start`` to ``stop`` of a row."""
-        if self._regroups(current, reductions):
+        if not self.schedule.single and self._regroups(current, reductions):
             size = VECTORS_AT_ONCE * self.width
             whole = self.e.assign(f"and i64 {self.e.assign(f'sub i64 {stop}, {start}')}, {-size}")
             end = self.e.assign(f"add i64 {start}, {whole}")

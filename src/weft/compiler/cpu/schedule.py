@@ -97,9 +97,9 @@ class CpuSchedule(Schedule):
     of the last sweep before. A unit is a row, or ``rows`` rows that are done together, or a block of ``block`` lanes of
     them; ``block`` is 0 if lanes are not cut. If ``in_chunks``, rows are folded chunk by chunk; if ``in_parts``, sweeps
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
-    tiles are read as `transposed_tiles` says. ``near`` are the loads whose lanes are near in memory, with
-    their strides, ``columns`` those and the stores that are done together with others. ``swept`` are those that are
-    contiguous along the last sweep, and of which squares are transposed."""
+    tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with their
+    strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
+    transposed. If ``single``, all lanes of a row are a part of one vector."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -119,11 +119,12 @@ class CpuSchedule(Schedule):
     near: tuple[tuple[int, int], ...] = ()
     swept: tuple[int, ...] = ()
     columns: tuple[ColumnAccesses, ...] = ()
+    single: bool = False
 
     @property
     def text(self) -> str:
         parts = [self.walk.value, "in chunks" if self.in_chunks else "", "in parts" if self.in_parts else ""]
-        parts.append("folds apart" if self.folds_apart else "")
+        parts += ["folds apart" if self.folds_apart else "", "single" if self.single else ""]
         if self.cut is not None and max(self.cut.at_once) > 1:
             parts.append("several vectors at once")
         for name, numbers in (
@@ -240,6 +241,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         tuple([(number, stride) for number, instruction in instructions if (stride := near_stride(instruction))]),
         swept,
         columns_of(kernel, bodies, [*transposed, *swept]),
+        _is_single(launch, walk),
     )
 
 
@@ -251,6 +253,14 @@ def row_schedule_of(launch: Launch) -> CpuSchedule | None:
         return None
     block = max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)) if found.block else 0
     return replace(found, streamed=(), block=block, blocks=1, rows=1, units=_row_units(launch, 1), grain=1)
+
+
+def _is_single(launch: Launch, walk: Walk) -> bool:
+    """Whether all lanes of a row are a part of one vector, in rows that are done one by one. Scans take as long with a
+    loop over vectors, or half as long."""
+    by_rows = walk is Walk.SHORT_ROWS or (walk is Walk.PLAIN and launch.kernel.lane != "none")
+    scans = any(instruction.operation == "scan" for instruction in launch.kernel.instructions)
+    return by_rows and not scans and not launch.kernel.backwards and launch.lane_extent < VIRTUAL_LANES
 
 
 def _cost_of_element(kernel: Kernel) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import (
     complex,
     error,
@@ -167,3 +167,10 @@ class MathLanes(Lanes):
 
     def remainder_by(self, x: Value, divisor: Any) -> Value:
         return shared_divisors.remainder(self, x, divisor)
+
+    def shared_exponent(self, y: Any) -> Any:
+        """What is prepared for powers of many numbers with the exponent ``y``; None if that would save no time."""
+        return power.exponent(self, working(y)) if y.dtype in HALVES else None
+
+    def power_by(self, x: Value, exponent: Any) -> Value:
+        return power.power_by(self, working(x), exponent)

@@ -10,6 +10,8 @@ where all but P is computed in pairs. The coefficients are a minimax fit (``tool
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.math import exponential, logarithm
@@ -105,6 +107,32 @@ def power(L: Lanes, x: Value, y: Value) -> Value:
     low = L.fma(logarithm_.low, y, L.fma(high, y, -product))
     result = exponential.exp2_pair(L, Pair(product, L.select(inside, low, 0.0)))
     return _with_signs_and_ones(L, x, y, size, result)
+
+
+class Exponent(NamedTuple):
+    """An exponent of numbers of half precision, and whether it is 2 or 3."""
+
+    itself: Value
+    is_two: Value
+    is_three: Value
+
+
+def exponent(L: Lanes, y: Value) -> Exponent:
+    return Exponent(y, L.equal(y, 2.0), L.equal(y, 3.0))
+
+
+def power_by(L: Lanes, x: Value, by: Exponent) -> Value:
+    """``x^y``, where all lanes have the same y. In half precision, products of two and three in float32 are rounded to
+    the same numbers as `power`, whatever x is; tests compare them all."""
+    e, type_ = L.emitter, L.type_of(FLOAT32.dtype)
+    result = e.slot(type_)
+    by_products = L.any_lane(by.is_two | by.is_three)
+    with e.when(by_products):
+        size = L.absolute(x)
+        e.store(type_, L.select(by.is_two, size * size, x * x * x).name, result)
+    with e.when(e.assign(f"xor i1 {by_products}, true")):
+        e.store(type_, power(L, x, by.itself).name, result)
+    return Value(L, e.load(type_, result), FLOAT32.dtype)
 
 
 def _with_signs_and_ones(L: Lanes, x: Value, y: Value, size: Value, result: Value) -> Value:
