@@ -14,6 +14,7 @@ from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
     Location,
+    element_pointer,
     from_memory,
     load,
     load_near,
@@ -44,6 +45,7 @@ class InstructionWriter:
         self.layout = number_layout(kernel, scheduled) if layout is None else layout
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
+        self.addresses: dict[int, str] = {}
         self.bases: dict[int, str] = {}
         self.scans: dict[int, Prefix] = {}
         self.lane_index = "0"
@@ -75,10 +77,9 @@ class InstructionWriter:
         self.offsets[position] = "0"
         if access.operand is not None:
             pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
-            address = self._address(self.e.load("ptr", pointer))
-            self.bases[position] = self.e.assign(
-                f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}"
-            )
+            address = self.addresses[position] = self._address(self.e.load("ptr", pointer))
+            offset = self.number(position, "offset")
+            self.bases[position] = self.e.assign(f"getelementptr i8, ptr {address}, i64 {offset}")
         else:
             self.offsets[position] = self.number(position, "offset")
 
@@ -143,6 +144,11 @@ class InstructionWriter:
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
         where = None if instruction.where is None else self.values[instruction.where]
+        if where is not None and L.width > 1:
+            if self._at_one_place(instruction):
+                return self._load_once(position, instruction, L)
+            if not location.scattered:
+                location = self._within_memory(position, instruction, location)
         whole = L.width > 1 and self.mask is None and (where is None or where.lanes.width == 1)
         stride = self.near(position) if whole else 0
         if not stride:
@@ -151,6 +157,40 @@ class InstructionWriter:
         first = self.e.assign(f"add i64 {self.offsets[position]}, {moved}")
         place = Location(self.bases[position], first, False)
         return load_near(L, instruction.dtype, place, stride, None if where is None else where.name)
+
+    def _at_one_place(self, instruction: Instruction) -> bool:
+        """Whether all lanes that read an element read the same one."""
+        access = instruction.access
+        assert access is not None
+        computed = [self.values[value] for value, _ in access.computed]
+        return access.lane_stride is LaneStride.NONE and all(value.lanes.width == 1 for value in computed)
+
+    def _load_once(self, position: int, instruction: Instruction, L: Lanes) -> Any:
+        """One element in the lanes that read it, and zero in the others. It is read if there is such a lane."""
+        mask = Value(L, str(self._mask(instruction, L)), dtypes.bool_)
+        bits = self.e.assign(f"bitcast <{L.width} x i1> {mask.name} to i{L.width}")
+        some = self.e.assign(f"icmp ne i{L.width} {bits}, 0")
+        location = self._location(position, instruction, self.scalar)
+        element = L.splat(load(self.scalar, instruction.dtype, location, some))
+        return L.select(mask, element, 0)
+
+    def _within_memory(self, position: int, instruction: Instruction, location: Location) -> Location:
+        """The start of the operand's memory where it is known for all lanes that they read nothing. A masked load of no
+        lanes takes a microsecond if there is no memory at its address, which may be far outside."""
+        assert instruction.where is not None
+        pointer = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
+        for condition in self._conditions_of_all_lanes(instruction.where):
+            pointer = self.e.assign(f"select i1 {condition.name}, ptr {pointer}, ptr {self.addresses[position]}")
+        return Location(pointer, "0", False)
+
+    def _conditions_of_all_lanes(self, number: int) -> list[Value]:
+        """Conditions with one value for all lanes, without which that with a number is false."""
+        value, instruction = self.values[number], self.kernel.instructions[number]
+        if value.lanes.width == 1:
+            return [value]
+        if instruction.operation == "apply" and instruction.primitive.is_conjunction:
+            return [part for source in instruction.inputs for part in self._conditions_of_all_lanes(source)]
+        return []
 
     def near(self, position: int) -> int:
         """The stride of a load whose lanes are so near in memory that whole vectors are read; else 0."""
