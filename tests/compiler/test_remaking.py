@@ -10,6 +10,7 @@ import pytest
 import weft.core as mx
 import weft.nn as nn
 from tests.checks import bits
+from tests.codegen.planned import plans_of
 from weft.compiler.cpu.products import matmul
 from weft.compiler.fusion.remaking import saves_memory
 from weft.compiler.target import FusionLimits
@@ -150,3 +151,15 @@ def test_no_more_is_read_than_what_is_saved() -> None:
     assert is_remade(x + y, {x: "abc", y: "ac"})
     assert not is_remade(x + y, {x: "bc", y: "ac"})
     assert not is_remade(x + y + z, {x: "abc", y: "ac", z: "c"})
+
+
+def test_expensive_values_of_a_sweep_are_computed_in_lanes() -> None:
+    """Inside of the sweep over the second axis they would be computed one by one, and again in each pass."""
+
+    def forward(x: mx.array, w: mx.array) -> mx.array:
+        return mx.logsumexp(mx.exp(x)[:, :, None] + w, axis=1)
+
+    plans = plans_of(forward, mx.ones((32, 40)), mx.ones((40, 50)))
+    found = [line for plan in plans for line in str(plan).splitlines() if "apply exp " in line]
+    assert len(found) == 2
+    assert all(" lanes" in line for line in found), found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import weft.primitives as p
@@ -28,6 +28,7 @@ from weft.runtime.devices import StreamOrDevice
 __all__ = ["pad"]
 
 Widths = list[tuple[int, int]]
+Source = Callable[[Array, AnyExtent], Array]
 
 
 @replayed
@@ -59,7 +60,7 @@ def pad(
     """
     x = array_argument("pad", a)
     widths = _widths(pad_width, x.node.ndim)
-    if one_of("pad", "mode", mode, ("constant", *_SOURCES)) == "constant":
+    if one_of("pad", "mode", mode, ("constant", "edge", *_SOURCES)) == "constant":
         return _with_constant(x, widths, constant_values)
     for axis, (before, behind) in enumerate(widths):
         if before or behind:
@@ -116,26 +117,45 @@ def _with_own_elements(x: Array, axis: int, before: int, behind: int, mode: str)
         raise ValueError(
             f"[pad] Axis {axis} of shape {shape_text(shape)} has no elements that mode {mode!r} could repeat."
         )
-    index = p.iota(shape=(before + extent + behind,), axis=0, dtype=dtypes.int32)
-    source = _SOURCES[mode](p.subtract(index, before), extent)
-    found = p.gather(x, source, axes=(axis,), slice_sizes=(*shape[:axis], 1, *shape[axis + 1 :]))
-    row = p.squeeze(found, axes=(axis + 1,))
-    return p.move_axis(row, 0, axis)
+    if mode == "edge":
+        first, last = _repeated(x, axis, 0, before), _repeated(x, axis, extent - 1, behind)
+    else:
+        source = _SOURCES[mode]
+        first, last = _mirrored(x, axis, -before, before, source), _mirrored(x, axis, extent, behind, source)
+    return p.concatenate(*first, x, *last, axis=axis)
 
 
-def _nearest(position: Array, extent: AnyExtent) -> Array:
-    last = extent_constant(extent - 1, dtypes.int32)
-    return p.minimum(p.maximum(position, 0), last)
+def _repeated(x: Array, axis: int, start: AnyExtent, count: int) -> list[Array]:
+    """``count`` times the elements at ``start`` along an axis, as one array or none."""
+    if not count:
+        return []
+    shape = x.node.shape
+    starts = tuple([start if a == axis else 0 for a in range(len(shape))])
+    one, several = [(*shape[:axis], size, *shape[axis + 1 :]) for size in (1, count)]
+    edge = p.slice_(x, starts=starts, sizes=one, steps=(1,) * len(shape))
+    return [p.broadcast(edge, shape=several)]
 
 
-def _mirrored(position: Array, extent: AnyExtent) -> Array:
+def _mirrored(x: Array, axis: int, start: AnyExtent, count: int, source: Source) -> list[Array]:
+    """``count`` elements from ``start`` on, outside of the axis, of the array mirrored as often as necessary: as one
+    array or none."""
+    if not count:
+        return []
+    shape = x.node.shape
+    index = p.iota(shape=(count,), axis=0, dtype=dtypes.int32)
+    position = source(p.add(index, extent_constant(start, dtypes.int32)), shape[axis])
+    found = p.gather(x, position, axes=(axis,), slice_sizes=(*shape[:axis], 1, *shape[axis + 1 :]))
+    return [p.move_axis(p.squeeze(found, axes=(axis + 1,)), 0, axis)]
+
+
+def _without_edge(position: Array, extent: AnyExtent) -> Array:
     """0 1 2 1 0 1 2 ...: mirrored, with edges once."""
     period = extent_constant(largest(2 * extent - 2, 1), dtypes.int32)
     phase = p.remainder(position, period)
     return p.minimum(phase, p.subtract(period, phase))
 
 
-def _mirrored_with_edge(position: Array, extent: AnyExtent) -> Array:
+def _with_edge(position: Array, extent: AnyExtent) -> Array:
     """0 1 2 2 1 0 0 1 ...: mirrored, with edges twice."""
     period = extent_constant(2 * extent, dtypes.int32)
     last = extent_constant(2 * extent - 1, dtypes.int32)
@@ -143,4 +163,4 @@ def _mirrored_with_edge(position: Array, extent: AnyExtent) -> Array:
     return p.minimum(phase, p.subtract(last, phase))
 
 
-_SOURCES = {"edge": _nearest, "reflect": _mirrored, "symmetric": _mirrored_with_edge}
+_SOURCES = {"reflect": _without_edge, "symmetric": _with_edge}

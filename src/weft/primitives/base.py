@@ -259,6 +259,8 @@ class Elementwise(Primitive):
     is_difference = False
     """Whether the result is the first input minus the second."""
     shared: SharedInput | None = None
+    is_conjunction = False
+    """Whether the result is true only if all inputs are."""
     lanes_of_nonpositive: Callable[..., Any] | None = None
     """``lanes_of_nonpositive(L, x)`` is scalar code that takes less time and gives the same bits, if the only input is
     known not to be above 0."""

@@ -207,6 +207,7 @@ greater: Elementwise = _comparison("greater", "gt")
 greater_equal: Elementwise = _comparison("greater_equal", "ge")
 
 logical_and: Elementwise = Elementwise("logical_and", lambda L, x, y: x & y, (None, None), accepts=_is_bool)
+logical_and.is_conjunction = True
 logical_or: Elementwise = Elementwise("logical_or", lambda L, x, y: x | y, (None, None), accepts=_is_bool)
 bitwise_and: Elementwise = Elementwise("bitwise_and", lambda L, x, y: x & y, (None, None), accepts=is_integral)
 bitwise_or: Elementwise = Elementwise("bitwise_or", lambda L, x, y: x | y, (None, None), accepts=is_integral)

@@ -16,6 +16,7 @@ from weft.compiler.codegen.memory import (
     MEMORY_TYPES,
     Location,
     dtype_alignment,
+    element_pointer,
     from_memory,
     load,
     load_near,
@@ -49,6 +50,7 @@ class InstructionWriter:
         self.layout = number_layout(kernel, scheduled) if layout is None else layout
         self.values: dict[int, Any] = {}
         self.offsets: dict[int, str] = {}
+        self.addresses: dict[int, str] = {}
         self.bases: dict[int, str] = {}
         self.scans: dict[int, Prefix] = {}
         self.together: dict[int, ColumnAccesses] = {}
@@ -87,10 +89,9 @@ class InstructionWriter:
         self.offsets[position] = "0"
         if access.operand is not None:
             pointer = self.e.assign(f"getelementptr ptr, ptr %table, i64 {self.number(position, 'slot')}")
-            address = self._address(self.e.load("ptr", pointer))
-            self.bases[position] = self.e.assign(
-                f"getelementptr i8, ptr {address}, i64 {self.number(position, 'offset')}"
-            )
+            address = self.addresses[position] = self._address(self.e.load("ptr", pointer))
+            offset = self.number(position, "offset")
+            self.bases[position] = self.e.assign(f"getelementptr i8, ptr {address}, i64 {offset}")
         else:
             self.offsets[position] = self.number(position, "offset")
 
@@ -169,6 +170,11 @@ class InstructionWriter:
             self.beside |= self._load_together(self.together[position], instruction.dtype, L)
             return self.beside.pop(position)
         where = None if instruction.where is None else self.values[instruction.where]
+        if where is not None and L.width > 1:
+            if self._at_one_place(instruction):
+                return self._load_once(position, instruction, L)
+            if not location.scattered:
+                location = self._within_memory(position, instruction, location)
         whole = L.width > 1 and self.mask is None and (where is None or where.lanes.width == 1)
         stride = self.near(position) if whole else 0
         if not stride:
@@ -210,6 +216,40 @@ class InstructionWriter:
         """Where the first of the current lanes is, which are ``stride`` apart."""
         moved = self.e.assign(f"mul i64 {self.lane_index}, {stride}")
         return Location(self.bases[position], self.e.assign(f"add i64 {self.offsets[position]}, {moved}"), False)
+
+    def _at_one_place(self, instruction: Instruction) -> bool:
+        """Whether all lanes that read an element read the same one."""
+        access = instruction.access
+        assert access is not None
+        computed = [self.values[value] for value, _ in access.computed]
+        return access.lane_stride is LaneStride.NONE and all(value.lanes.width == 1 for value in computed)
+
+    def _load_once(self, position: int, instruction: Instruction, L: Lanes) -> Any:
+        """One element in the lanes that read it, and zero in the others. It is read if there is such a lane."""
+        mask = Value(L, str(self._mask(instruction, L)), dtypes.bool_)
+        bits = self.e.assign(f"bitcast <{L.width} x i1> {mask.name} to i{L.width}")
+        some = self.e.assign(f"icmp ne i{L.width} {bits}, 0")
+        location = self._location(position, instruction, self.scalar)
+        element = L.splat(load(self.scalar, instruction.dtype, location, some))
+        return L.select(mask, element, 0)
+
+    def _within_memory(self, position: int, instruction: Instruction, location: Location) -> Location:
+        """The start of the operand's memory where it is known for all lanes that they read nothing. A masked load of no
+        lanes takes a microsecond if there is no memory at its address, which may be far outside."""
+        assert instruction.where is not None
+        pointer = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
+        for condition in self._conditions_of_all_lanes(instruction.where):
+            pointer = self.e.assign(f"select i1 {condition.name}, ptr {pointer}, ptr {self.addresses[position]}")
+        return Location(pointer, "0", False)
+
+    def _conditions_of_all_lanes(self, number: int) -> list[Value]:
+        """Conditions with one value for all lanes, without which that with a number is false."""
+        value, instruction = self.values[number], self.kernel.instructions[number]
+        if value.lanes.width == 1:
+            return [value]
+        if instruction.operation == "apply" and instruction.primitive.is_conjunction:
+            return [part for source in instruction.inputs for part in self._conditions_of_all_lanes(source)]
+        return []
 
     def near(self, position: int) -> int:
         """The stride of an access whose lanes are so near in memory that whole vectors are read or written; else 0."""

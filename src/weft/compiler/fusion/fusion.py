@@ -265,10 +265,12 @@ class Fusion(Grouping):
             return True
         used = {axis for term in terms for axis, _ in term.axes}
         lane = group.axes[-1]
+        cheap = isinstance(node.primitive, p.Elementwise) and node.primitive.cheap
         if lane not in used:
-            return True
+            # In a sweep it would be computed for one element at a time, and again in each pass.
+            return cheap or used.isdisjoint(group.reduced) or not isinstance(node.primitive, p.Elementwise)
         missing = [axis for axis in group.axes if axis not in used and group.extents[axis] != 1]
-        return not missing or (isinstance(node.primitive, p.Elementwise) and node.primitive.cheap)
+        return not missing or cheap
 
     def _may_store(self, node: Node, group: FusedGroup, terms: Terms, users: Users) -> bool:
         if not self._has_room(group) or group.scattering or users.use_elsewhere(group, terms):

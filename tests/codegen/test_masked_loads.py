@@ -1,0 +1,57 @@
+"""Loads under a condition: of rows, and of one element in some lanes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft.core as mx
+from tests.checks import assert_same_bits
+from tests.codegen.planned import plans_of
+from weft.compiler.cpu.loops import generate
+from weft.compiler.cpu.schedule import CpuSchedule
+from weft.runtime.host import host
+
+
+def text_of(function: Callable[..., Any], *arguments: mx.array) -> tuple[str, str]:
+    """The only kernel that a function needs, and its LLVM IR."""
+    with mx.stream(mx.cpu):
+        (plan,) = plans_of(function, *arguments)
+    (record,) = plan.describe().records
+    assert record.launch is not None
+    chosen = host.target.schedule(record.launch)
+    assert isinstance(chosen, CpuSchedule)
+    return str(record.launch.kernel), generate(record.launch.kernel, chosen, "kernel")
+
+
+def with_mirrored_rows(x: Any, pad: Callable[..., Any]) -> Any:
+    rest = x.shape[0] - 9
+    return x[3:-3] + pad(x[2::-1], [(0, rest), (0, 0)]) + pad(x[:-4:-1], [(rest, 0), (0, 0)])
+
+
+def test_rows_that_are_not_read_have_addresses_inside(rng: np.random.Generator) -> None:
+    """There need not be memory before the first row and behind the last one, where loads without lanes are slow."""
+    x = mx.array(rng.normal(size=(50, 70)).astype(np.float32))
+    kernel, text = text_of(lambda x: with_mirrored_rows(x, mx.pad), x)
+    assert len(re.findall(r"select i1 %\w+, ptr ", text)) >= kernel.count("] where %") == 2
+    np.testing.assert_array_equal(np.array(with_mirrored_rows(x, mx.pad)), with_mirrored_rows(np.array(x), np.pad))
+
+
+def with_columns(x: Any, pad: Callable[..., Any]) -> Any:
+    rest = x.shape[1] - 1
+    first, second = (x[:, 0] + x[:, 1])[:, None], (x[:, 1] + x[:, 2])[:, None]
+    return x + pad(first, [(0, 0), (5, rest - 5)]) + pad(second, [(0, 0), (rest - 3, 3)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "complex64", "int8", "int64"])
+def test_an_element_for_some_lanes_is_read_once(dtype: str, rng: np.random.Generator) -> None:
+    numbers = rng.integers(-9, 9, (5, 70))
+    x = mx.array(numbers).astype(getattr(mx, dtype))
+    kernel, text = text_of(lambda x: with_columns(x, mx.pad), x)
+    assert kernel.count("uniform] where %") == 4
+    assert "masked.gather" not in text
+    assert_same_bits(with_columns(x, mx.pad), mx.array(with_columns(numbers, np.pad)).astype(x.dtype))
