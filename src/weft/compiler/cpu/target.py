@@ -36,7 +36,7 @@ class CpuTarget(Target):
         turn_size=1 << 10,
         short_row=64,
         narrow_row=4,
-        columns=16,
+        columns=12,
         grown_size=1 << 16,
         assigned_size=1 << 16,
         most_boxes=27,
