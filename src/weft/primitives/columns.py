@@ -13,9 +13,9 @@ __all__ = [
     "column_of",
     "column_of_operands",
     "consists_of_columns",
-    "folds_columns",
+    "folded_axis",
+    "folded_columns",
     "joined_columns",
-    "reduced_columns",
     "shown_columns",
     "source_of_column",
     "without_axis",
@@ -90,25 +90,26 @@ def source_of_column(node: Node, axis: int, position: int) -> tuple[Node, int]:
     raise AssertionError(f"nothing writes column {position} of {node}")
 
 
-def folds_columns(node: Node, axis: int) -> bool:
-    """Whether a reduction of an array can be done for each of its columns, with the same bits: it folds another axis
-    than the last one, in order."""
-    axes = node.params[0]
-    return axis == node.inputs[0].ndim - 1 and axes != (axis,) and len(axes) == 1 and node.inputs[0].ndim > 2
+def folded_axis(node: Node, axis: int) -> int | None:
+    """The axis along which a node folds an array, if this can be done for each column by itself with the same bits: it
+    is not the last axis, so that elements are taken in order, and there are others. Else None."""
+    if not isinstance(node.primitive, p.Reduction) or len(node.params[0]) != 1:
+        return None
+    last = node.inputs[0].ndim - 1
+    (folded,) = node.params[0]
+    return folded if axis == last and last > 1 and folded != last else None
 
 
-def reduced_columns(node: Node, columns: Sequence[Node], axis: int) -> list[Node]:
-    """The reductions of columns along an axis other than that of the columns, as `folds_columns` says. Lanes are along
-    the last axis that is left."""
-    ((folded,),) = node.params
+def folded_columns(node: Node, columns: Sequence[Node], folded: int) -> list[Node]:
+    """The columns of what a node folds along an axis. Lanes go along the last axis that is left."""
     found = []
     for column in columns:
-        source, along = without_axis(column, axis), folded
+        source, along = without_axis(column, column.ndim - 1), folded
         if folded == source.ndim - 1:
             order = (folded, *range(folded))
-            shape = tuple([source.shape[a] for a in order])
+            shape = tuple([source.shape[axis] for axis in order])
             source, along = Node(p.transpose, (source,), (order,), shape, source.dtype, None), 0
         shape = (*source.shape[:along], *source.shape[along + 1 :])
-        reduced = Node(node.primitive, (source,), ((along,),), shape, node.dtype, None)
-        found.append(Node(p.expand, (reduced,), ((node.ndim - 1,),), (*shape, 1), node.dtype, None))
+        result = Node(node.primitive, (source,), ((along,),), shape, node.dtype, None)
+        found.append(Node(p.expand, (result,), ((result.ndim,),), (*shape, 1), node.dtype, None))
     return found

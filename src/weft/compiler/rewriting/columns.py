@@ -48,11 +48,12 @@ class ComputedColumns:
     rows again. It is not done with results of calls, since kernels may become a part of these.
     """
 
-    def __init__(self, order: Sequence[Node], ndim: int, axis: int, most: int) -> None:
+    def __init__(self, order: Sequence[Node], outputs: Sequence[Node], ndim: int, axis: int, most: int) -> None:
         self._ndim, self._axis, self._most = ndim, axis, most
         self._columns: dict[Node, list[Node]] = {}
         self._part: dict[Node, Node] = {}
         self._folds: set[Node] = set()
+        self._folded_alone: set[Node] = set()
         self.members: set[Node] = set()
         parts: dict[Node, list[Node]] = defaultdict(list)
         for node in self._linked(order):
@@ -63,6 +64,7 @@ class ComputedColumns:
             if few and self._pays(nodes, members) and not any(map(_reads_call, members)):
                 self.members.update(members)
                 self._folds.update([node for node in nodes if isinstance(node.primitive, p.Reduction)])
+                self._folded_alone.update(self._folds_alone(nodes, members, order, outputs))
 
     def _linked(self, order: Sequence[Node]) -> list[Node]:
         """The nodes that go over the same rows as one of their inputs or users, linked to these. The rows of one of
@@ -114,6 +116,21 @@ class ComputedColumns:
         *others, last = [n for axis, n in enumerate(node.shape) if axis != self._axis]
         return last >= FEWEST_LANES or (last <= NARROW_LANES and bool(others) and others[-1] >= FEWEST_LANES)
 
+    def _folds_alone(
+        self, nodes: Sequence[Node], members: Sequence[Node], order: Sequence[Node], outputs: Sequence[Node]
+    ) -> list[Node]:
+        """What folds results of linked nodes along another axis, if that can be done for each column by itself, and
+        nothing else reads them: it would read them from memory, along another axis than columns would be."""
+        inside, computed = set(nodes), set(members)
+        users = [node for node in order if node not in inside and not inside.isdisjoint(node.inputs)]
+        axes = [p.folded_axis(node, self._axis) for node in users]
+        if not users or axes[0] is None or any(axis != axes[0] for axis in axes) or not inside.isdisjoint(outputs):
+            return []
+        if not all(node.inputs[0] in computed for node in users):
+            return []
+        lanes = [extent for axis, extent in enumerate(users[0].inputs[0].shape[:-1]) if axis != axes[0]][-1]
+        return users if lanes >= FEWEST_LANES else []
+
     def _pays(self, nodes: Sequence[Node], members: Sequence[Node]) -> bool:
         """Whether linked nodes should be computed column by column."""
         if not members:
@@ -122,14 +139,8 @@ class ComputedColumns:
         folds = any(isinstance(node.primitive, p.Reduction) for node in nodes)
         if folds and any(p.repeats(node) and node.inputs[0] in together for node in nodes):
             return True
-        read = [(source, node) for node in nodes for source in node.inputs if source in together]
-        return any(self._is_made_of_parts(source, node) for source, node in read)
-
-    def _is_made_of_parts(self, node: Node, user: Node) -> bool:
-        """Whether a node is put together from columns, or from several that a user takes apart again."""
-        if not (p.consists_of_columns(node, self._axis) and self._is_computed(node)):
-            return False
-        return node.inputs[0].shape[self._axis] == 1 or user.primitive.is_view
+        read = [source for node in nodes for source in node.inputs if source in together]
+        return any(p.consists_of_columns(source, self._axis) and self._is_computed(source) for source in read)
 
     def replaced(self, node: Node) -> Node | None:
         """What takes the place of a node that is computed by columns, or that reads such a node; None for others."""
@@ -141,20 +152,16 @@ class ComputedColumns:
             return found
         if columns is None:
             return None
-        if isinstance(node.primitive, p.Reduction):
-            return self._folded(node, columns)
+        if node in self._folded_alone:
+            folded = p.folded_axis(node, self._axis)
+            assert folded is not None
+            return p.joined_columns(p.folded_columns(node, columns, folded), node.ndim - 1)
         shown = p.shown_columns(node, self._axis) if node.primitive.is_view else None
         if not shown:
             return None
         if node.ndim < self._ndim:
             return p.without_axis(columns[shown[0]], self._axis)
         return columns[shown[0]] if len(shown) == 1 else self._joined([columns[position] for position in shown])
-
-    def _folded(self, node: Node, columns: Sequence[Node]) -> Node | None:
-        if not p.folds_columns(node, self._axis):
-            return None
-        reduced = p.reduced_columns(node, columns, self._axis)
-        return p.joined_columns(reduced, node.ndim - 1) if reduced[0].shape[-2] >= FEWEST_LANES else None
 
     def _computed(self, node: Node, position: int) -> Node:
         """A column of a member."""

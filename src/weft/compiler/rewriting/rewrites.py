@@ -184,7 +184,7 @@ def columns(graph: Graph, most: int) -> Graph:
     """Arrays whose rows have at most ``most`` elements are computed column by column, where this keeps more values in
     registers; see `columns`."""
     for ndim, axis in places_of_columns(graph.order, most):
-        found = ComputedColumns(graph.order, ndim, axis, most)
+        found = ComputedColumns(graph.order, graph.outputs, ndim, axis, most)
         graph = _replaced(graph, found.replaced) if found.members else graph
     return graph
 
