@@ -37,6 +37,7 @@ class CpuTarget(Target):
         short_row=64,
         narrow_row=4,
         columns=12,
+        scattered_lanes=64,
         grown_size=1 << 16,
         assigned_size=1 << 16,
         most_boxes=27,
