@@ -75,3 +75,20 @@ def test_long_formulas_of_columns() -> None:
         for _ in range(40):
             want = want * np.float32(0.5) + np.roll(want, -1, axis=1)
         assert mx.compile(steps)(x).tolist() == want.tolist()
+
+
+def test_a_column_that_a_later_piece_needs_again() -> None:
+    """Another column is only needed in the piece that reads both."""
+
+    def steps(x: mx.array) -> mx.array:
+        first = one = x[:, 0] + x[:, 1]
+        for _ in range(150):
+            one = one * 0.5 + 1
+        return one + x[:, 0] * first
+
+    x = _numbers(3000, 3, mx.float32)
+    first, second, _ = np.array(x).T
+    want = first + second
+    for _ in range(150):
+        want = want * np.float32(0.5) + 1
+    assert np.array_equal(np.array(mx.compile(steps)(x)), want + first * (first + second))

@@ -61,7 +61,7 @@ def kernels(function: Callable[..., Any], *arrays: mx.array) -> int:
         (pulled_back(rms_norm), (X, W, X), 2),
         (pulled_back(lambda x: layer_norm(x, W)), (X, X), 1),
         (pulled_back(cross_entropy), (X, W[:1] + LABELS), 1),
-        (pulled_back(rope), (HEADS, HEADS), 1),
+        (pulled_back(rope), (HEADS, HEADS), 2),
         (pulled_back(flipped), (X, X), 1),
     ],
 )

@@ -77,6 +77,8 @@ class FusionLimits:
     - ``narrow_row``: reductions of up to so many elements are unrolled whatever else uses these; see
       `short_reductions`.
     - ``columns``: at most so many arrays that become the columns of one are computed by one group; 0 means none.
+    - ``scattered_lanes``: from so many lanes on, what a scatter combines is computed in lanes, which are written one
+      after the other; 0 means never.
     - ``grown_size``: a value computed from the results of several calls is updated after each call if it has at least
       this many bytes; 0 means never.
     - ``assigned_size``: results of at least this many elements are written part by part, unless it is 0; see
@@ -99,6 +101,7 @@ class FusionLimits:
     short_row: int = 0
     narrow_row: int = 0
     columns: int = 0
+    scattered_lanes: int = 0
     grown_size: int = 0
     assigned_size: int = 0
     in_parts: bool = False

@@ -11,6 +11,7 @@ from weft.primitives.base import *
 from weft.primitives.batching import *
 from weft.primitives.binary import *
 from weft.primitives.chosen_products import *
+from weft.primitives.columns import *
 from weft.primitives.contraction import *
 from weft.primitives.conversions import *
 from weft.primitives.convolution import *

@@ -108,15 +108,16 @@ class Reduction(Folding):
             return total
         return Node(p.cast, (total,), (node.dtype,), node.shape, node.dtype, None)
 
-    def unrolled(self, node: Node) -> Node:
-        """An elementwise operation on slices of the input, one for each element that is reduced."""
+    def unrolled(self, node: Node, columns: Sequence[Node] = ()) -> Node:
+        """An elementwise operation on slices of the input, one for each element that is reduced. ``columns`` may be
+        nodes that are equal to these slices."""
         x, axes, shape, dtype = node.inputs[0], node.params[0], node.shape, node.dtype
         sizes = tuple([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
         last = max((axis for axis, extent in enumerate(x.shape) if extent != 1), default=None)
         lanes = x.shape[last] if last is not None and last in axes else 1
         steps = (1,) * x.ndim
         starts = itertools.product(*[range(extent) if axis in axes else (0,) for axis, extent in enumerate(x.shape)])
-        slices = [Node(p.slice_, (x,), (start, sizes, steps), sizes, x.dtype, None) for start in starts]
+        slices = columns or [Node(p.slice_, (x,), (start, sizes, steps), sizes, x.dtype, None) for start in starts]
         result = Node(self.of_elements, tuple(slices), (lanes,), sizes, dtype, None)
         return Node(p.squeeze, (result,), (axes,), shape, dtype, None) if axes else result
 
@@ -368,7 +369,7 @@ def _extreme(name: str, lowest_first: bool) -> Reduction:
 
 
 max_ = _extreme("max", lowest_first=True)
-max_.is_bound = True
+max_.is_bound = max_.of_elements.is_bound = True
 min_ = _extreme("min", lowest_first=False)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from weft import dtypes
 from weft.compiler.codegen import host
-from weft.compiler.codegen.lanes import Lanes
+from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer, from_memory, to_memory
+from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, store, to_memory
 from weft.compiler.codegen.nest import NestWriter
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.memory import load_first_bytes, load_tile_row, load_transposed, store_first_bytes
@@ -18,6 +18,10 @@ from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule, Walk
 from weft.compiler.cpu.side_by_side import lanes_in_turn
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel
 from weft.dtypes import Dtype
+
+SCATTERED_LANES = 256
+"""How many lanes of a scatter are computed before they are stored. Vectors that have just been written are not read
+fast element by element."""
 
 MOST_TRANSPOSITIONS = 8
 """How many squares are transposed by code of their own; more are transposed in a loop."""
@@ -32,6 +36,9 @@ class LaneLoops(NestWriter):
             kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks, schedule.in_parts
         )
         self.schedule = schedule
+        self.scattered: list[tuple[str, str]] = []
+        """Where on the stack the indices and values of a scatter are, and whether they exist, with their types."""
+        self.scattered_base = self.first_scattered = "0"
         self.left: str | None = None
         """How many lanes of the vector are left at the end of a row, the first ones; None if others may be masked."""
         self.first_lanes: str | None = None
@@ -44,11 +51,61 @@ class LaneLoops(NestWriter):
 
     def _write(self, position: int, instruction: Instruction, value: Any, location: Location, mask: str | None) -> None:
         L = self.lanes_of(instruction)
+        if self.scattered:
+            self._note_scattered(value, location, mask, instruction.dtype)
+            return
         if self.left is None or instruction.combine is not None or not self._is_of_bytes(instruction, location, L):
             super()._write(position, instruction, value, location, mask)
             return
         raw, pointer = to_memory(L, value, instruction.dtype), element_pointer(L, location, "i8")
         store_first_bytes(L, raw, pointer, self.left)
+
+    @property
+    def _scatters_lanes(self) -> bool:
+        """Whether lanes are combined with elements in memory one after the other, as some may be the same element."""
+        stores = [i for i in self.kernel.instructions if i.operation == "store"]
+        return self.kernel.lane == "reduced" and bool(stores) and all(i.combine is not None for i in stores)
+
+    def _scatter(self, start: str, stop: str, body: Any) -> None:
+        """Run ``body``, which scatters, over lanes ``start`` to ``stop``: what it computes for many lanes is on the
+        stack before the first of these is stored."""
+        e, scalar = self.e, self.scalar
+        (store_of_lanes,) = [i for i in self.kernel.instructions if i.operation == "store"]
+        dtype, combine, conditional = store_of_lanes.dtype, store_of_lanes.combine, store_of_lanes.where is not None
+        elements = ["i64", MEMORY_TYPES[dtype], *["i8"] * conditional]
+        self.scattered = [(e.slot(f"[{SCATTERED_LANES} x {element}], align 64"), element) for element in elements]
+
+        def of_lane(number: int, lane: str) -> str:
+            slot, element = self.scattered[number]
+            return e.load(element, e.assign(f"getelementptr {element}, ptr {slot}, i64 {lane}"))
+
+        def write(lane: str) -> None:
+            place = Location(self.scattered_base, of_lane(0, lane), False)
+            value = from_memory(scalar, of_lane(1, lane), dtype)
+            value = combine.lanes(scalar, load(scalar, dtype, place, None), value)
+            store(scalar, scalar.round_to(value, dtype) if dtype in HALVES else value, dtype, place, None)
+
+        with e.loop(start, stop, SCATTERED_LANES) as first, self._scope():
+            end = self._smaller(e.assign(f"add i64 {first}, {SCATTERED_LANES}"), stop)
+            self.first_scattered = first
+            self._lanes(first, end, body)
+            with e.loop("0", e.assign(f"sub i64 {end}, {first}")) as lane:
+                if conditional:
+                    with e.when(e.assign(f"trunc i8 {of_lane(2, lane)} to i1")):
+                        write(lane)
+                else:
+                    write(lane)
+
+    def _note_scattered(self, value: Any, location: Location, mask: str | None, dtype: Dtype) -> None:
+        """Put what a scatter writes in the lanes of a vector, and where, on the stack."""
+        width, self.scattered_base = self.vector.width, location.base
+        vectors = [location.index, to_memory(self.vector, value, dtype)]
+        if len(self.scattered) > len(vectors):
+            vectors.append(self.e.assign(f"zext <{width} x i1> {mask} to <{width} x i8>"))
+        lane = self.e.assign(f"sub i64 {self.lane_index}, {self.first_scattered}")
+        for vector, (slot, element) in zip(vectors, self.scattered, strict=True):
+            place = self.e.assign(f"getelementptr {element}, ptr {slot}, i64 {lane}")
+            self.e.emit(f"store <{width} x {element}> {vector}, ptr {place}, align 16")
 
     def _is_of_bytes(self, instruction: Instruction, location: Location, L: Lanes) -> bool:
         """Whether an access is one of neighbouring bytes, all that are left, which the processor cannot mask."""

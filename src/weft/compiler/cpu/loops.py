@@ -307,6 +307,9 @@ class _Generator(SweepLoops):
 
     def _row_lanes(self, start: str, stop: str, current: Pass, reductions: Reductions) -> None:
         """Fold and store the lanes ``start`` to ``stop`` of a row."""
+        if self._scatters_lanes:
+            self._scatter(start, stop, lambda: self._accumulate(current, reductions))
+            return
         if not self.schedule.single and self._regroups(current, reductions):
             size = VECTORS_AT_ONCE * self.width
             whole = self.e.assign(f"and i64 {self.e.assign(f'sub i64 {stop}, {start}')}, {-size}")

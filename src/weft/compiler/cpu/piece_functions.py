@@ -55,8 +55,8 @@ def _work(piece: Pass, at_once: int, schedule: CpuSchedule, kernel: Kernel) -> t
     """All that the code of a piece depends on, except for where it saves and recalls values."""
     position_in = {number: position for position, number in enumerate(piece.needed)}
     parts: list[tuple[Any, ...]] = []
-    near = dict(schedule.near)
-    columns = [together for together in schedule.columns if together.members[0][0] in position_in]
+    near, computed = dict(schedule.near), set(piece.computed)
+    columns = [together for together in schedule.columns if together.members[0][0] in computed]
     for number in piece.needed:
         i = kernel.instructions[number]
         parts.append((i.dtype, i.varying, number in piece.saved, number in piece.recalled))

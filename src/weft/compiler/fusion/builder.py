@@ -321,14 +321,18 @@ def axes_apart(node: Node, write: p.ScatterWrite, at: Terms) -> set[int]:
     return found
 
 
-def launch_of(draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_apart: bool = False) -> Launch:
+def launch_of(
+    draft: Draft, axes: Sequence[int], extents: dict[int, int], lanes_apart: bool = False, scattered_lanes: int = 0
+) -> Launch:
     """Order and merge the loop axes of a draft, and find the level of every instruction. With ``lanes_apart``, the last
-    axis becomes that of the lanes, and no other axis is merged with it."""
+    axis becomes that of the lanes, and no other axis is merged with it. From ``scattered_lanes`` lanes on, which are
+    not 0, what a scatter combines is computed in lanes."""
     reduced = set(draft._reduced)
     parallel = [axis for axis in axes if axis not in reduced]
     lane = axes[-1] if axes else None
     if lane in reduced and _scatters(draft):
-        lane = None
+        in_lanes = 0 < scattered_lanes <= extents[lane] and _combines(draft)
+        lane = lane if in_lanes else None
     mode = "none" if lane is None else ("reduced" if lane in reduced else "parallel")
     rows = [axis for axis in parallel if axis != lane]
     sweeps = [axis for axis in axes if axis in reduced and axis != lane]
@@ -359,6 +363,11 @@ def _scatters(draft: Draft) -> bool:
         instruction.operation == "store" and term is not None and term.computed
         for instruction, term in zip(draft.instructions, draft.terms, strict=True)
     )
+
+
+def _combines(draft: Draft) -> bool:
+    """Whether all stores combine what they write with what is there."""
+    return all(i.combine is not None for i in draft.instructions if i.operation == "store")
 
 
 class _Nest:

@@ -55,7 +55,7 @@ class Launches:
             for part in parts.pop(root.target, ()):
                 draft.value(part.node, part.terms)
             self._store(draft, group, root)
-        return launch_of(draft, group.axes, group.extents, lanes_apart)
+        return launch_of(draft, group.axes, group.extents, lanes_apart, self.fusion.limits.scattered_lanes)
 
     def _store(self, draft: Draft, group: FusedGroup, root: Root) -> None:
         strides = contiguous_strides(root.target.shape)

@@ -17,6 +17,7 @@ from weft.primitives.base import Primitive
 from weft.runtime.memory import contiguous_strides
 from weft.runtime.precision import REPRODUCIBLE, matmul_precision
 
+from .columns import ComputedColumns, places_of_columns
 from .rotations import RotatedReads
 from .short_rows import JoinedRows
 from .sums_of_calls import SumsOfCalls
@@ -105,6 +106,7 @@ def planned_graph(entries: Sequence[Entry], outputs: Sequence[int], target: Targ
             graph = partition(graph)
         if target is not None:
             graph = adaptation(graph, target)
+            graph = columns(graph, target.limits.columns)
         graph = short_reductions(graph, 0 if target is None else target.limits.narrow_row)
         for rewrite in REWRITES:
             graph = rewrite(graph)
@@ -176,6 +178,15 @@ def adaptation(graph: Graph, target: Target) -> Graph:
 
 def _is_adapted(node: Node, kind: str) -> bool:
     return node.primitive is not None and node.primitive.routine is not None and node.primitive.routine.adapts_on(kind)
+
+
+def columns(graph: Graph, most: int) -> Graph:
+    """Arrays whose rows have at most ``most`` elements are computed column by column, where this keeps more values in
+    registers; see `columns`."""
+    for ndim, axis in places_of_columns(graph.order, most):
+        found = ComputedColumns(graph.order, graph.outputs, ndim, axis, most)
+        graph = _replaced(graph, found.replaced) if found.members else graph
+    return graph
 
 
 def short_reductions(graph: Graph, narrow: int) -> Graph:
