@@ -145,7 +145,10 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
         strip = replace(strip, copies=True)
     if across and strip.vectors > 1 and few_rows_strip.staggers(dtype, sources.right, rows, inner, product.strides[3]):
         return replace(strip, staggered=True)
-    if not across or not _is_cached(product):
+    if not across:
+        return strip
+    strip = few_rows_strip.for_first_cache(strip, sources.right, rows, product.strides[3], _is_cached(product))
+    if strip.whole or not _is_cached(product):
         return strip
     blocks = few_rows_strip.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
     return replace(strip, vectors=1, blocks=blocks) if blocks > 1 else strip

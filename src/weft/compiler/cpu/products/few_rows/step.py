@@ -34,6 +34,7 @@ from weft.runtime.steps import Place
 
 from .blocks import BlocksKernel, StaggeredKernel
 from .kernel import FewRowsKernel
+from .lines import LinesKernel
 from .strip import CONVERTED, MOST_ROWS_OF_HALVES, MOST_ROWS_OF_LITTLE, WAY_BYTES, Strip, is_cut, lacks_masks
 
 STACK_ELEMENTS = 1024
@@ -73,6 +74,7 @@ def functions(
 ) -> list[EmittedFunction]:
     """The function of the step, and those that it calls."""
     result = sources.result(strip.dtype)
+    made = kind or (LinesKernel if strip.whole else FewRowsKernel)
     sizes = {"strip": (strip.vectors, False)}
     if not is_cut(strip, sources.right):
         sizes["part"] = strip.vectors, True
@@ -80,10 +82,7 @@ def functions(
         sizes["edge"] = 1, True
         if _has_single(strip, sources.right):
             sizes["single"] = 1, False
-    kernels = {
-        name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
-        for name, (vectors, edge) in sizes.items()
-    }
+    kernels = {name: made(strip, sources.right, vectors, edge, result) for name, (vectors, edge) in sizes.items()}
     if strip.blocks > 1:
         kernels["blocks"] = BlocksKernel(strip, sources.right, result)
     if strip.staggered:
@@ -91,7 +90,7 @@ def functions(
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
     if strip.across:
-        of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
+        of_rest = made(strip, sources.right, 1, True, result)
         found.append((of_rest.e, of_rest.read_rest()))
     if sources.left is not strip.dtype or strip.copies:
         found.append(convert_rows(block_of(strip.dtype), sources.left))
