@@ -11,6 +11,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.cpu.memory import WAY_BYTES
 from weft.compiler.cpu.products.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.products.step import Block, Sources
 from weft.compiler.cpu.products.term_squares import terms_of_square
@@ -49,9 +50,6 @@ CONVERTED = 130 << 10
 others are converted a block of terms at a time for each strip."""
 COPIED_FOR = 64
 """With at least so many columns, copying the rows takes little of the time."""
-WAY_BYTES = 4096
-"""Addresses at this distance are in the same set of the first cache."""
-
 LINES_OF_SET = {"znver4": 8}
 """How many lines a set of the first cache holds, by LLVM's names of processors with long registers. Others that were
 measured hold more."""
