@@ -6,6 +6,7 @@ import ctypes
 from dataclasses import replace
 from functools import partial
 from itertools import product as combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
 from weft import dtypes
-from weft.compiler.codegen import loading
+from weft.compiler.codegen import host, loading
 from weft.compiler.cpu.products import tiles as product_tiles
 from weft.compiler.cpu.products.few_rows import rows_at_once
 from weft.compiler.cpu.products.few_rows import step as few_rows
-from weft.compiler.cpu.products.few_rows.strip import MOST_ROWS_OF_LITTLE, Strip
+from weft.compiler.cpu.products.few_rows.strip import LONG_VECTOR, MOST_ROWS_OF_LITTLE, Strip, for_first_cache
 from weft.compiler.cpu.products.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.products.packed import blocks as product
 from weft.compiler.cpu.products.packed import pairs as product_pairs
@@ -135,22 +136,23 @@ def test_the_block_does_not_change_the_result(block: tuple[int, int, int], dtype
 )
 def test_strips_do_not_change_the_result(vector_bytes: int, dtype: mx.Dtype) -> None:
     """Products of few rows, with the result by rows and by columns, blocks of rows of which the last is smaller, and
-    blocks of terms that are summed side by side, or staggered; with a matrix in a cache, and further away; with rows
-    that are copied first."""
+    blocks of terms that are summed side by side, or staggered; with a matrix in a cache, of which whole lines may be
+    read, and further away; with rows that are copied first."""
     rng = np.random.default_rng(3)
     kinds = [(1, 2, 1, True), (3, 1, 1, True), (1, 4, 1, True), (2, 1, 2, True)]
     near = [(1, 2, 1, False), (3, 1, 1, False), (1, 1, 2, False)]
     staggered = [(1, 2, 1, True, True), (3, 2, 1, True, True)] if vector_bytes == SHORT_VECTOR else []
-    every = [*[(*kind, False) for kind in (*kinds, *near)], *staggered]
+    lines = [(1, 1, 1, False, False, True), (3, 1, 1, False, False, True)] if vector_bytes == LONG_VECTOR else []
+    every = [*[(*kind, False, False) for kind in (*kinds, *near)], *[(*kind, False) for kind in staggered], *lines]
     all_kinds = combinations(every, [False, True], [False, True], [False, True])
-    for (height, vectors, blocks, far, staggers), right, apart, copies in all_kinds:
+    for (height, vectors, blocks, far, staggers, lines_at_once), right, apart, copies in all_kinds:
         left = right != apart
         if not right and (blocks > 1 or not far or staggers):
             continue
         if copies and (left or blocks > 1 or not right or vector_bytes != SHORT_VECTOR):
             continue
         whole_strip = Strip(dtype, height, vectors, vector_bytes, right, apart, not left, True, far, blocks)
-        strip = replace(whole_strip, staggered=staggers, copies=copies)
+        strip = replace(whole_strip, staggered=staggers, copies=copies, whole=lines_at_once)
         name = "_".join(map(str, ("tested", *vars(strip).values())))
         generate = partial(few_rows.generate, strip, Sources(dtype, dtype), name)
         address = loading.load(name, generate, (name,), lasting=False)[name]
@@ -262,6 +264,22 @@ def test_terms_in_few_sets_of_caches_are_not_read_in_place() -> None:
     ]:
         extents, strides = (64, columns, 300), (300, 1, columns, 1)
         assert product_tiles.reading_right(block, dtype, extents, strides) is reading
+
+
+def test_a_first_cache_of_eight_ways_has_narrow_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of columns that are 4 KB apart, it holds 8 lines, of others twice as many, or all."""
+    monkeypatch.setattr(host, "current", lambda: SimpleNamespace(name="znver4"))
+
+    def chosen(dtype: mx.Dtype, stride: int, rows: int = 1, is_cached: bool = False) -> tuple[int, bool]:
+        strip = Strip(dtype, rows, 2, LONG_VECTOR, True, False, True, True, False)
+        found = for_first_cache(strip, dtype, rows, stride, is_cached)
+        return found.vectors, found.whole
+
+    assert [chosen(dtypes.float32, stride) for stride in (1024, 512, 256)] == [(1, True), (1, False), (2, False)]
+    assert [chosen(dtypes.float64, stride) for stride in (512, 256)] == [(1, False), (2, False)]
+    assert chosen(dtypes.float32, 1024, rows=8) == (2, False)
+    assert chosen(dtypes.float32, 1024, is_cached=True) == (1, True)
+    assert chosen(dtypes.float32, 512, is_cached=True) == (2, False)
 
 
 def test_infinities_stay_in_their_row_and_column() -> None:

@@ -400,6 +400,19 @@ def test_lanes_go_along_windows_of_one_channel(window: tuple[int, int]) -> None:
     np.testing.assert_array_equal(to_numpy(one(x, w))[..., 0], to_numpy(found)[..., 0])
 
 
+def test_copied_windows_of_one_channel_are_written_line_by_line(rng: np.random.Generator) -> None:
+    """The cotangent of 32 such filters is a product of copied windows: lanes go along lines of windows, not along the
+    three elements of a window that are neighbours in the array."""
+    x, w, ct = (mx.array(rng.normal(size=shape)) for shape in ((4, 20, 28, 1), (32, 3, 3, 1), (4, 20, 28, 32)))
+    gradient = mx.compile(lambda x, w, ct: mx.vjp(lambda w: mx.conv2d(x, w, padding=1), [w], [ct])[1][0])
+    copied = gradient.explain(x, w, ct).steps[0]
+    assert (copied.kind, copied.loops) == ("kernel", "3x3x4x20x28")
+    around = np.pad(to_numpy(x)[..., 0], ((0, 0), (1, 1), (1, 1)))
+    shown = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(1, 2))
+    wanted = np.einsum("nijyx,nijo->oyx", shown.astype(float), to_numpy(ct).astype(float))
+    np.testing.assert_allclose(to_numpy(gradient(x, w, ct))[..., 0], wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_long_sums_for_few_weights_are_made_in_parts(rng: np.random.Generator) -> None:
     x, ct = (mx.array(rng.normal(size=(8, 40, 40, n)).astype(np.float32)) for n in (2, 3))
     w = mx.zeros((3, 1, 1, 2))

@@ -165,12 +165,26 @@ def _products_of_windows(ct: Array, shown: Array, groups: int, sizes: Shape) -> 
     elements = prod(sizes) * channels
     parts = parts_of(ct.node.shape[0], terms, elements * outputs) if groups == 1 else groups
     inside = terms if groups > 1 else terms // parts
-    left = p.reshape(by_group(shown, groups), shape=(parts, inside, elements))
     right = p.reshape(by_group(ct, groups), shape=(parts, inside, outputs // groups))
     if goes_over_columns(terms, outputs):
-        return weights_from_columns(_summed(p.matmul(p.matrix_transpose(left), right), groups), groups, sizes, channels)
+        if groups == channels == 1:
+            rows = _lines_of_elements(shown, parts, len(sizes))
+        else:
+            rows = p.matrix_transpose(p.reshape(by_group(shown, groups), shape=(parts, inside, elements)))
+        return weights_from_columns(_summed(p.matmul(rows, right), groups), groups, sizes, channels)
+    left = p.reshape(by_group(shown, groups), shape=(parts, inside, elements))
     ordered = _summed(p.matmul(p.matrix_transpose(right), left), groups)
     return p.reshape(ordered, shape=(outputs, *sizes, channels))
+
+
+def _lines_of_elements(shown: Array, parts: int, rank: int) -> Array:
+    """Windows ``(N, counts, sizes, 1)`` as ``(parts, sizes, N / parts * counts)``. If they are copied, lanes go along
+    lines of windows: of a single channel, few neighbouring elements of a window are neighbours in the array."""
+    count, *others, _ = shown.node.shape
+    counts, sizes = others[:rank], others[rank:]
+    apart = p.reshape(shown, shape=(parts, count // parts, *counts, *sizes))
+    order = (0, *range(2 + rank, 2 + 2 * rank), *range(1, 2 + rank))
+    return p.reshape(p.transpose(apart, axes=order), shape=(parts, prod(sizes), count // parts * prod(counts)))
 
 
 def goes_over_columns(terms: int, outputs: int) -> bool:

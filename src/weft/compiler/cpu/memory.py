@@ -22,6 +22,8 @@ from weft.compiler.cpu.overlapping import Instructions, run
 from weft.dtypes import Dtype
 
 CACHE_LINE = 64
+WAY_BYTES = 4096
+"""Addresses at this distance are in the same set of the first cache."""
 FENCED_DISTANCE = 2
 """The step of a transposition after which a fence hides the instructions from LLVM. With elements of up to four bytes
 it would try in vain to combine the instructions of all steps, which takes longer than compiling the rest of a

@@ -20,10 +20,15 @@ SHORT_VECTOR = 32
 """Up to this many bytes, half a vector is no longer than the blocks in which instructions shuffle elements."""
 
 
+SEVERAL_SHUFFLES = ("znver4",)
+"""LLVM's names of processors that shuffle inside of blocks in more units than they shift in, as far as was measured."""
+
+
 def shifts_pairs() -> bool:
-    """Whether the processor has an instruction that shifts pairs of elements across two vectors. Some processors do it
-    while they shuffle another vector. For more than one row, additions take as long as all shuffles."""
-    return "+avx512vbmi2" in host.current().features
+    """Whether the processor has an instruction that shifts pairs of elements across two vectors, and does it while it
+    shuffles another vector. For more than one row, additions take as long as all shuffles."""
+    processor = host.current()
+    return "+avx512vbmi2" in processor.features and processor.name not in SEVERAL_SHUFFLES
 
 
 def read_square(L: Lanes, dtype: Dtype, pointers: Sequence[str], align: int = 0) -> list[str]:

@@ -51,7 +51,7 @@ def of_few(product: Product) -> Tiled | None:
 
 def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
     """A product of few rows, with the result stored ``transposed``; None if there are too many rows."""
-    dtype, sources, places, (rows, columns, _), _, batch = product[:6]
+    dtype, sources, places, (rows, columns, inner), _, batch = product[:6]
     strip = strip_of(product, transposed)
     if strip is None:
         return None
@@ -64,7 +64,8 @@ def _of_few_rows(product: Product, transposed: bool) -> Tiled | None:
         return partial(few_rows.address, strip, sources), numbers, (rows, strip.columns)
     at_once = rows_at_once.rows_at_once_of(dtype, rows, strip.apart)
     width = rows_at_once.width_of(at_once.widest, columns, product.matrices, _busy(product))
-    at_once = rows_at_once.of_strips(at_once, width, columns, sources.right)
+    size = product.matrices * inner * columns * sources.right.size
+    at_once = rows_at_once.of_strips(at_once, width, columns, sources.right, size)
     strides, behind = stored(product, transposed, width)
     numbers = rows_at_once.step_numbers(places, product.extents, strides, width, batch, behind)
     return partial(rows_at_once.address, at_once, sources), numbers, (rows, width)
@@ -145,7 +146,10 @@ def strip_of(product: Product, transposed: bool) -> Strip | None:
         strip = replace(strip, copies=True)
     if across and strip.vectors > 1 and few_rows_strip.staggers(dtype, sources.right, rows, inner, product.strides[3]):
         return replace(strip, staggered=True)
-    if not across or not _is_cached(product):
+    if not across:
+        return strip
+    strip = few_rows_strip.for_first_cache(strip, sources.right, rows, product.strides[3], _is_cached(product))
+    if strip.whole or not _is_cached(product):
         return strip
     blocks = few_rows_strip.blocks_side_by_side(sources.right, rows, inner, product.strides[3])
     return replace(strip, vectors=1, blocks=blocks) if blocks > 1 else strip

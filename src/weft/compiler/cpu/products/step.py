@@ -14,6 +14,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import Integers
+from weft.compiler.cpu.memory import CACHE_LINE, WAY_BYTES
 from weft.dtypes import Dtype
 
 SQUARE = 16
@@ -128,6 +129,13 @@ class ProductStepWriter(Integers):
     def in_result(self, pointer: str, distance: str) -> str:
         """``pointer`` moved by a number of elements of the result."""
         return self.moved(pointer, distance, self.elements["c"])
+
+    def far_from(self, room: str, operand: str, distance: int = WAY_BYTES // 2) -> str:
+        """A place less than `WAY_BYTES` after the beginning of ``room``. Lines from there on are in sets of the first
+        cache that are ``distance`` bytes after those of the lines of ``operand``."""
+        here, there = [self.e.assign(f"ptrtoint ptr {pointer} to i64") for pointer in (room, operand)]
+        apart = self.subtract(self.add(there, distance), here)
+        return self.moved(room, self.e.assign(f"and i64 {apart}, {WAY_BYTES - CACHE_LINE}"), "i8")
 
     def parts(self, number: str, count: str) -> tuple[str, str]:
         """A number divided by a count, and the remainder. Mostly the count is 1, and then the slow division is

@@ -22,13 +22,10 @@ from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
 from .ahead import ColumnsAhead
-from .strip import Strip, adds_halves, has_pairs, is_cut, lacks_masks
+from .strip import LONG_VECTOR, Strip, adds_halves, has_pairs, is_cut, lacks_masks
 
 AHEAD = 16
 """How many rows ahead the matrix is prefetched where the processor would not do it."""
-
-LONG_VECTOR = 64
-"""The bytes of the vectors of processors whose registers hold three half squares."""
 
 ADDRESSED_TOGETHER = 4
 """How many columns are addressed by one pointer and multiples of the distance between columns."""
@@ -135,6 +132,11 @@ class FewRowsKernel:
     def _index_of(self, term: str) -> str:
         """The distance, in elements, of a term from the beginning of its row."""
         return term if self.strip.beside else self._times(term, "%a_inner")
+
+    def _at(self, starts: Sequence[str], term: str) -> list[str]:
+        """Where a term of each row is; LLVM cannot see how that was computed."""
+        index = self._index_of(term)
+        return [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
 
     def _add(self, starts: Sequence[str], term: str, right: _Vectors) -> None:
         """Add the products of a term: ``right`` are vectors of the matrix, by the numbers of block and vector."""
@@ -298,8 +300,7 @@ class FewRowsKernel:
         """Add the terms of some squares. Turns of different sums alternate, so that the processor sees at the same time
         additions that do not wait for each other."""
         terms = self._terms_of_square()
-        index = self._index_of(term)
-        here = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
+        here = self._at(starts, term)
         vectors = [self._lines(columns, term) for columns in self._in_vectors(pointers)]
         numbers = product(range(0, squares * terms, terms // 2), self.sums_of_row)
         turns = [self._turn(here, vectors[vector], first, (block, vector)) for first, (block, vector) in numbers]
@@ -327,8 +328,7 @@ class FewRowsKernel:
         rows, lines = {}, {}
         for sums, term in terms.items():
             if term not in rows:
-                index = self._index_of(term)
-                rows[term] = [opaque(self.e, further(self.e, self.strip.element, start, index)) for start in starts]
+                rows[term] = self._at(starts, term)
             lines[sums] = self._lines(self._of_vector(pointers, sums[1]), term)
         for first in (0, self._terms_of_square() // 2):
             # Before terms of rows are read: LLVM would read them again after a prefetch.

@@ -18,7 +18,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, load, store
 from weft.compiler.codegen.values import SumOfProducts, Value
 from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
-from weft.compiler.cpu.memory import READ_SOON, prefetch
+from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, WAY_BYTES, prefetch
 from weft.compiler.cpu.products import attached
 from weft.compiler.cpu.products.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.products.step import (
@@ -48,6 +48,12 @@ SUMS_BYTES = 24 << 10
 """The most bytes that all sums of a strip take."""
 NARROWEST = 32
 """How many columns the narrowest strip has: two cache lines of each row, which processors read together."""
+READS_AHEAD = ("znver4",)
+"""LLVM's names of processors with long registers that mostly read ahead faster alone."""
+NEAR, FAR, ROWS_OF_FAR = 8 << 20, 20 << 20, 6
+"""With more than `FEWEST_ROWS` rows, these read a matrix of at most so many bytes (the first number) faster without
+prefetches; and one of at least so many bytes (the second number) for up to so many rows, if more of its rows are read
+side by side."""
 SHORT_STRIP = 1 << 11
 """Strips of at most this many bytes end soon after the processor has begun to read ahead."""
 
@@ -76,6 +82,18 @@ class RowsAtOnce:
         """How many columns the widest strip has."""
         return widest_of(self.rows, self.dtype)
 
+    @property
+    def apart_in_sets(self) -> int:
+        """How many bytes the sets of the first cache that hold sums of neighbouring rows are apart: the sums for a
+        column are in sets that are evenly apart."""
+        return WAY_BYTES // self.rows // CACHE_LINE * CACHE_LINE
+
+    @property
+    def pitch(self) -> int:
+        """How far the sums of a row are from those of the next one."""
+        ways = -(-self.widest * self.dtype.size // WAY_BYTES)
+        return (ways * WAY_BYTES + self.apart_in_sets) // self.dtype.size
+
 
 def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
     """How many rows are read at once on this processor. Rows are divided evenly into as few blocks as possible."""
@@ -85,14 +103,24 @@ def rows_at_once_of(dtype: Dtype, rows: int, apart: bool) -> RowsAtOnce:
     return RowsAtOnce(dtype, height, 4, 32, apart)
 
 
-def of_strips(at_once: RowsAtOnce, width: int, columns: int, source: Dtype) -> RowsAtOnce:
-    """The same for strips of a ``width``: without prefetches if these are long and a single row is multiplied, or if
-    they are whole rows. With short vectors, processors read these ahead themselves, and prefetches take more time than
-    they save, in a matrix of 16 MB twice as much as the rest."""
-    fast = at_once.vector_bytes == SHORT_VECTOR and (at_once.rows == 1 or columns <= width)
+def of_strips(at_once: RowsAtOnce, width: int, columns: int, source: Dtype, size: int) -> RowsAtOnce:
+    """The same for strips of a ``width`` of matrices that have ``size`` bytes: without prefetches if strips are long
+    and a single row is multiplied, or if they are whole rows. With short vectors, processors read these ahead
+    themselves, and prefetches take more time than they save, in a matrix of 16 MB twice as much as the rest."""
+    if at_once.vector_bytes > SHORT_VECTOR:
+        return _read_ahead_alone(at_once, source, size) if host.current().name in READS_AHEAD else at_once
+    fast = at_once.rows == 1 or columns <= width
     if not fast or min(width, columns) * source.size <= SHORT_STRIP:
         return at_once
     return replace(at_once, ahead=False, terms=8 if at_once.rows == 1 else at_once.terms)
+
+
+def _read_ahead_alone(at_once: RowsAtOnce, source: Dtype, size: int) -> RowsAtOnce:
+    """The same for a processor with long registers that mostly reads ahead faster alone."""
+    if at_once.rows <= FEWEST_ROWS or size <= NEAR:
+        return replace(at_once, ahead=False)
+    is_far = size >= FAR and source is at_once.dtype and at_once.rows <= ROWS_OF_FAR
+    return replace(at_once, ahead=False, terms=8) if is_far else at_once
 
 
 def widest_of(rows: int, dtype: Dtype) -> int:
@@ -138,7 +166,7 @@ class _Part(Integers):
         return self.moved(pointer, distance, self.element)
 
     def sums(self, row: int) -> str:
-        return self.further("%sums", row * self.at_once.widest)
+        return self.further("%sums", row * self.at_once.pitch)
 
     def read_sums(self, row: int, start: str) -> Value:
         return read(self.L, self.dtype, self.sums(row), start, None, self.dtype)
@@ -222,7 +250,8 @@ class _RowsAtOnceStep(ProductStepWriter):
         super().__init__(at_once.dtype, sources, BATCH_AXES)
         self.at_once = at_once
         size = at_once.rows * at_once.widest
-        self.sums = self.e.slot(f"[{size} x {self.element}], align 64")
+        room = at_once.rows * at_once.pitch + WAY_BYTES // at_once.dtype.size
+        self.room = self.sums = self.e.slot(f"[{room} x {self.element}], align 64")
         blocks = -(-MOST_ROWS_IN_ALL // at_once.rows)
         self.scratch = self.e.slot(f"[{blocks * size} x {self.element}], align 64")
 
@@ -238,6 +267,7 @@ class _RowsAtOnceStep(ProductStepWriter):
         left = self.multiply(self.remainder(unit, strips), width)
         columns = self.rest(self.number(COLUMNS), left, width)
         b = self.in_operand("b", matrices["b"], left)
+        self.sums = self.far_from(self.room, b, self.at_once.apart_in_sets // 2)
         in_memory = self.in_result(matrices["c"], self.multiply(left, self.number(C_COLUMN)))
         c = self.made_at(in_memory, self.scratch)
         # Without terms the loop runs once all the same, to store zeros.
@@ -270,7 +300,7 @@ class _RowsAtOnceStep(ProductStepWriter):
         zeros = L.constant(0.0, self.at_once.dtype)
         with self.e.loop("0", columns, L.width) as start:
             for row in range(self.at_once.rows):
-                location = Location(self.sums, self.add(start, row * self.at_once.widest), False)
+                location = Location(self.sums, self.add(start, row * self.at_once.pitch), False)
                 store(L, zeros, self.at_once.dtype, location, None)
 
 

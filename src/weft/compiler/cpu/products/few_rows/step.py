@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from weft.compiler.codegen import attached_calls, loading
 from weft.compiler.cpu.code import STEP, EmittedFunction, module_of
-from weft.compiler.cpu.memory import CACHE_LINE
 from weft.compiler.cpu.products import attached
 from weft.compiler.cpu.products.packed.packing import convert_rows
 from weft.compiler.cpu.products.step import (
@@ -34,7 +33,8 @@ from weft.runtime.steps import Place
 
 from .blocks import BlocksKernel, StaggeredKernel
 from .kernel import FewRowsKernel
-from .strip import CONVERTED, MOST_ROWS_OF_HALVES, MOST_ROWS_OF_LITTLE, WAY_BYTES, Strip, is_cut, lacks_masks
+from .lines import LinesKernel
+from .strip import CONVERTED, MOST_ROWS_OF_HALVES, MOST_ROWS_OF_LITTLE, Strip, is_cut, lacks_masks
 
 STACK_ELEMENTS = 1024
 """How many elements of an operand may be multiplied in one call, if they are matrices of a stack. If left operands are
@@ -73,6 +73,7 @@ def functions(
 ) -> list[EmittedFunction]:
     """The function of the step, and those that it calls."""
     result = sources.result(strip.dtype)
+    made = kind or (LinesKernel if strip.whole else FewRowsKernel)
     sizes = {"strip": (strip.vectors, False)}
     if not is_cut(strip, sources.right):
         sizes["part"] = strip.vectors, True
@@ -80,10 +81,7 @@ def functions(
         sizes["edge"] = 1, True
         if _has_single(strip, sources.right):
             sizes["single"] = 1, False
-    kernels = {
-        name: (kind or FewRowsKernel)(strip, sources.right, vectors, edge, result)
-        for name, (vectors, edge) in sizes.items()
-    }
+    kernels = {name: made(strip, sources.right, vectors, edge, result) for name, (vectors, edge) in sizes.items()}
     if strip.blocks > 1:
         kernels["blocks"] = BlocksKernel(strip, sources.right, result)
     if strip.staggered:
@@ -91,7 +89,7 @@ def functions(
     step = _FewRowsStep(strip, sources)
     found = [(kernel.e, kernel.function(name)) for name, kernel in kernels.items()]
     if strip.across:
-        of_rest = (kind or FewRowsKernel)(strip, sources.right, 1, True, result)
+        of_rest = made(strip, sources.right, 1, True, result)
         found.append((of_rest.e, of_rest.read_rest()))
     if sources.left is not strip.dtype or strip.copies:
         found.append(convert_rows(block_of(strip.dtype), sources.left))
@@ -213,12 +211,6 @@ class _FewRowsStep(ProductStepWriter):
         counts = ", ".join([f"i64 {number}" for number in (*extents, self.left_strides[0])])
         self.e.emit(f"call void @convert_rows(ptr {a}, {strides}, ptr {self.converted}, {counts})")
 
-    def _far_from(self, columns: str) -> str:
-        """The place for the rows whose lines are in sets of the first cache that are far from those of columns."""
-        here, there = [self.e.assign(f"ptrtoint ptr {pointer} to i64") for pointer in (self.room, columns)]
-        apart = self.subtract(self.add(there, WAY_BYTES // 2), here)
-        return self.moved(self.room, self.e.assign(f"and i64 {apart}, {WAY_BYTES - CACHE_LINE}"), "i8")
-
     def _convert_whole(self, a: str, matrix: str) -> None:
         """Convert a left operand as a whole, unless the strip before has done it."""
         changes = self.compare("ne", self.e.load("i64", self.converted_matrix), matrix)
@@ -268,7 +260,7 @@ class _FewRowsStep(ProductStepWriter):
         matrix, number = self.parts(unit, strips)
         matrices = self.operands(matrix)
         if self.strip.copies:
-            self.converted = self._far_from(matrices["b"])
+            self.converted = self.far_from(self.room, matrices["b"])
         if self.converted:
             self._convert_whole(matrices["a"], matrix)
         left = self.multiply(number, strip.columns)

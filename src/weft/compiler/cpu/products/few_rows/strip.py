@@ -11,6 +11,7 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.emitter import Emitter
 from weft.compiler.codegen.lanes import HALVES, Lanes
+from weft.compiler.cpu.memory import WAY_BYTES
 from weft.compiler.cpu.products.half_squares import SHORT_VECTOR
 from weft.compiler.cpu.products.step import Block, Sources
 from weft.compiler.cpu.products.term_squares import terms_of_square
@@ -31,6 +32,8 @@ MOST_ROWS_ACROSS = 8
 only once if it is packed. It holds outside of the cache too if the few rows are the columns of a product that is
 computed as the transposed one: the kernel for blocks then computes the product itself, and need not transpose."""
 
+LONG_VECTOR = 64
+"""The bytes of the vectors of processors whose registers hold three half squares."""
 SHORTEST_VECTOR = 16
 """Bytes of the shortest vectors into which narrow matrices are transposed: longer ones would be mostly empty."""
 
@@ -47,8 +50,9 @@ CONVERTED = 130 << 10
 others are converted a block of terms at a time for each strip."""
 COPIED_FOR = 64
 """With at least so many columns, copying the rows takes little of the time."""
-WAY_BYTES = 4096
-"""Addresses at this distance are in the same set of the first cache."""
+LINES_OF_SET = {"znver4": 8}
+"""How many lines a set of the first cache holds, by LLVM's names of processors with long registers. Others that were
+measured hold more."""
 
 ROWS_OF_NARROW_BLOCK = {64: {1: MOST_ROWS}, 32: {1: 12, 3: 4}}
 """How many rows a block has at most for a narrow matrix, by the bytes of a vector and the number of vectors of a row,
@@ -77,7 +81,7 @@ class Strip(Block):
     ``far``: lines of columns are prefetched (see `is_far`). ``blocks``: so many blocks of terms are summed side by
     side; then the strip is one vector. ``keeps``: columns are converted for the first block of rows, and
     kept for the others. ``staggered``: the second one of two vectors of columns is a block of terms behind the first.
-    ``copies``: the rows are copied first (see `copies_rows`).
+    ``copies``: the rows are copied first (see `copies_rows`). ``whole``: squares are read as whole lines.
     """
 
     across: bool
@@ -89,6 +93,7 @@ class Strip(Block):
     keeps: bool = False
     staggered: bool = False
     copies: bool = False
+    whole: bool = False
 
     @property
     def is_short(self) -> bool:
@@ -233,6 +238,27 @@ def staggers(dtype: Dtype, source: Dtype, rows: int, inner: int, stride: int) ->
     both are in other sets."""
     takes = has_short_registers() and (source in HALVES or adds_halves(dtype, source))
     return takes and rows <= MOST_STAGGERED and inner >= 2 * DEPTH and _are_apart(source, stride, WAY_BYTES)
+
+
+def for_first_cache(strip: Strip, source: Dtype, rows: int, stride: int, is_cached: bool) -> Strip:
+    """The strip, or a narrower one, for columns that are ``stride`` elements apart: of one vector if the first cache
+    does not hold the lines of several. If it does not even hold those of one, lines are read as a whole instead of one
+    half and then the other one. Matrices in the second cache, which ``is_cached`` says, are read faster by halves if
+    they have half precision; and with two blocks of terms side by side, if lines of one vector stay."""
+    if strip.far or strip.vector_bytes < LONG_VECTOR or rows > FEW_SUMS:
+        return strip
+    kept = _lines_kept(source, stride)
+    if strip.lanes > kept and not (is_cached and source in HALVES):
+        return replace(strip, vectors=1, whole=True)
+    return strip if is_cached or strip.columns <= kept else replace(strip, vectors=1)
+
+
+def _lines_kept(source: Dtype, stride: int) -> int:
+    """How many columns, ``stride`` elements apart, have a line each in the first cache, as far as is known."""
+    of_set = LINES_OF_SET.get(host.current().name, maxsize)
+    if _are_apart(source, stride, WAY_BYTES):
+        return of_set
+    return 2 * of_set if _are_apart(source, stride, WAY_BYTES // 2) else maxsize
 
 
 def copies_rows(dtype: Dtype, sources: Sources, extents: tuple[int, int, int], strides: Sequence[int]) -> bool:
