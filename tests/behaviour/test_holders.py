@@ -179,8 +179,7 @@ def test_what_is_held_is_found_with_any_number_of_references() -> None:
 
 def test_objects_that_all_have_more_references() -> None:
     held, alone = [object()], [object()]
-    assert holders.all_have_more([*held, *held], 1) is True
-    assert holders.all_have_more([*held, *held], 2) is False
-    pair = [*held, alone.pop()]
-    assert holders.all_have_more(pair, 0) is False
-    assert holders.all_have_more([], 0) is False
+    assert holders.all_have_more({*held}, 0) is True
+    assert holders.all_have_more({*held}, 1) is False
+    assert holders.all_have_more({*held, alone.pop()}, 0) is False
+    assert holders.all_have_more(set(), 0) is False

@@ -13,7 +13,7 @@ off when the self-test below fails.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain, repeat
 from operator import ne
 from sys import getrefcount
@@ -64,7 +64,7 @@ def only_known(objects: Sequence[object], known: Sequence[int]) -> bool:
     return True
 
 
-def all_have_more(objects: Sequence[object], known: int) -> bool:
+def all_have_more(objects: Set[object], known: int) -> bool:
     """Whether all objects have more references than the one in ``objects`` and ``known`` others."""
     return min(map(getrefcount, objects), default=0) > known + _COUNTED
 

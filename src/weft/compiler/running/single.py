@@ -89,7 +89,7 @@ class Single(Submission):
 
     def ended(self, donations: Donations) -> list[int]:
         inputs = self.nodes[0].inputs
-        if not self._shown and all_have_more([source for source in inputs if source.value is not None], len(inputs)):
+        if not self._shown and all_have_more({source for source in inputs if source.value is not None}, len(inputs)):
             return []  # the usual case: other arrays refer to all inputs
         return self._inputs().ended(donations)
 
