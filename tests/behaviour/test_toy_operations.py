@@ -101,9 +101,9 @@ def test_what_is_drawn_of_results_that_are_there() -> None:
 
 def test_inputs_of_several_results_give_their_memory_away() -> None:
     """Unless a result that was not evaluated may still need them; evaluating it computes all results."""
-    expected = reference(numbers(6000, 8))
+    expected = reference(numbers(2400, 8))
     for late in (False, True):
-        x = numbers(6000, 8) + 0
+        x = numbers(2400, 8) + 0
         mx.eval(x)
         sums, turned = squares(x)
         more = turned + x
