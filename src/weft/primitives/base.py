@@ -232,7 +232,7 @@ SLOW = 12
 """The cost of most elementwise operations that are not ``cheap``."""
 
 
-class Shared(NamedTuple):
+class SharedOperand(NamedTuple):
     """A faster way to compute many results if the last input is the same for all. ``prepare(L, y)`` computes in one
     lane what ``lanes(L, *inputs, prepared)`` then has in place of ``y``: a named tuple of values, or None if there is
     no faster way."""
@@ -258,7 +258,7 @@ class Elementwise(Primitive):
 
     is_difference = False
     """Whether the result is the first input minus the second."""
-    shared: Shared | None = None
+    shared: SharedOperand | None = None
     lanes_of_nonpositive: Callable[..., Any] | None = None
     """``lanes_of_nonpositive(L, x)`` is scalar code that takes less time and gives the same bits, if the only input is
     known not to be above 0."""

@@ -8,7 +8,7 @@ import weft.primitives as p
 from weft import dtypes
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape, describe
-from weft.primitives.base import Array, Elementwise, Shared, Tangent, common_shape
+from weft.primitives.base import Array, Elementwise, SharedOperand, Tangent, common_shape
 from weft.primitives.unary import is_inexact, is_number, is_real, is_real_floating
 
 __all__ = [
@@ -79,8 +79,10 @@ remainder: Elementwise = Elementwise(
     cheap=False,
 )
 
-floor_divide.shared = Shared(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.floor_divide_by(x, divisor))
-remainder.shared = Shared(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.remainder_by(x, divisor))
+floor_divide.shared = SharedOperand(
+    lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.floor_divide_by(x, divisor)
+)
+remainder.shared = SharedOperand(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.remainder_by(x, divisor))
 
 
 def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
@@ -102,7 +104,7 @@ def _power_in_exponent(t: Array, out: Array, x: Array, y: Array) -> Tangent:
 power: Elementwise = Elementwise(
     "power", lambda L, x, y: L.power(x, y), (_power_in_base, _power_in_exponent), cheap=False, cost=40
 )
-power.shared = Shared(lambda L, y: L.shared_exponent(y), lambda L, x, exponent: L.power_by(x, exponent))
+power.shared = SharedOperand(lambda L, y: L.shared_exponent(y), lambda L, x, exponent: L.power_by(x, exponent))
 arctan2: Elementwise = Elementwise(
     "arctan2",
     lambda L, y, x: L.arctan2(y, x),
