@@ -14,7 +14,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.memory import transposed
+from weft.compiler.cpu.memory import CACHE_LINE, prefetch, transposed
 from weft.compiler.cpu.products.half_squares import read_square
 from weft.compiler.cpu.products.step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
@@ -63,8 +63,10 @@ class _PanelPacking(Integers):
         return self.e, self.e.function(name, PARAMETERS, "internal ")
 
 
-def pack_along(block: Block, dtype: Dtype, width: int, name: str = "") -> EmittedFunction:
-    """Pack panels of an operand in which the elements of a term are neighbours: term after term, in the same order."""
+def pack_along(block: Block, dtype: Dtype, width: int, name: str = "", ahead: int = 0) -> EmittedFunction:
+    """Pack panels of an operand in which the elements of a term are neighbours: term after term, in the same order. The
+    next elements of each term, ``ahead`` of them, are prefetched: if each term is in a page of its own, processors do
+    not notice that these are packed next."""
     w = _PanelPacking(block, dtype, width)
     rest, lanes = w.remainder("%present", width), w.L.width
     whole, inside = w.subtract("%present", rest), w.remainder(rest, lanes)
@@ -73,6 +75,8 @@ def pack_along(block: Block, dtype: Dtype, width: int, name: str = "") -> Emitte
     with w.e.loop("0", "%inner") as term:
         line = w.source("%from", w.multiply(term, "%stride"))
         first = w.target("%to", w.multiply(term, width))
+        for distance in range(0, ahead * dtype.size, CACHE_LINE):
+            prefetch(w.e, w.moved(w.source(line, "%present"), distance))
         with w.e.loop("0", whole, width) as start:
             w.copy_line(w.source(line, start), w.target(first, w.multiply(start, terms)), width)
         with w.e.when(w.compare("ne", rest, 0)):
