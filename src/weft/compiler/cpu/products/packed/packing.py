@@ -59,6 +59,12 @@ class _PanelPacking(Integers):
         for step, vector in enumerate(vectors):
             self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
 
+    def prefetch_next(self, line: str, count: int) -> None:
+        """Prefetch so many elements of a line after those that are present."""
+        following = self.source(line, "%present") if count else line
+        for distance in range(0, count * self.dtype.size, CACHE_LINE):
+            prefetch(self.e, self.moved(following, distance))
+
     def function(self, name: str) -> EmittedFunction:
         return self.e, self.e.function(name, PARAMETERS, "internal ")
 
@@ -75,8 +81,7 @@ def pack_along(block: Block, dtype: Dtype, width: int, name: str = "", ahead: in
     with w.e.loop("0", "%inner") as term:
         line = w.source("%from", w.multiply(term, "%stride"))
         first = w.target("%to", w.multiply(term, width))
-        for distance in range(0, ahead * dtype.size, CACHE_LINE):
-            prefetch(w.e, w.moved(w.source(line, "%present"), distance))
+        w.prefetch_next(line, ahead)
         with w.e.loop("0", whole, width) as start:
             w.copy_line(w.source(line, start), w.target(first, w.multiply(start, terms)), width)
         with w.e.when(w.compare("ne", rest, 0)):
@@ -103,9 +108,10 @@ def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
     return w.function("pack_lines")
 
 
-def pack_turned(block: Block, dtype: Dtype, parts: int = 1) -> EmittedFunction:
+def pack_turned(block: Block, dtype: Dtype, parts: int = 1, ahead: int = 0) -> EmittedFunction:
     """Copy rows of a left operand in which the rows of a term are neighbours; each becomes a line, as by `pack_lines`.
-    Squares are transposed. Each element of ``dtype`` is ``parts`` terms."""
+    Squares are transposed. Each element of ``dtype`` is ``parts`` terms. The next rows, ``ahead`` of them, are
+    prefetched, as by `pack_along`."""
     w = _PanelPacking(block, dtype, block.rows)
     w.L = Lanes(w.e, block.lanes)
     side = block.lanes
@@ -122,6 +128,8 @@ def pack_turned(block: Block, dtype: Dtype, parts: int = 1) -> EmittedFunction:
         # For a term that does not exist the last one is copied.
         wanted = [w.smaller(w.add(term, step), last) for step in range(side)]
         lines = [w.source("%from", w.multiply(one, "%stride")) for one in wanted]
+        for line in lines:
+            w.prefetch_next(line, ahead)
         with w.e.loop("0", whole, side) as row:
             copy(lines, row, term, None)
         with w.e.when(w.compare("ne", rest, 0)):
