@@ -73,10 +73,13 @@ def _packing(block: Block, sources: Sources) -> list[EmittedFunction]:
     """The functions that pack operands of the dtypes ``sources``."""
     if sources.left.is_complex:
         return complex_blocks.packing(block)
-    beside = pack_turned if keeps_columns(block) else partial(pack_along, width=block.rows)
-    along = [beside(block, sources.left), pack_along(block, sources.right, block.columns)]
+    group = GROUP * block.rows
+    along = [pack_along(block, sources.left, block.rows, ahead=group)]
+    if keeps_columns(block):
+        along = [pack_turned(block, sources.left, ahead=group)]
+    along.append(pack_along(block, sources.right, block.columns))
     if converts_whole_lines(block, sources):
-        along.append(pack_along(block, sources.left, GROUP * block.rows, "convert_lines"))
+        along.append(pack_along(block, sources.left, group, "convert_lines"))
     return [*along, pack_lines(block, sources.left), pack_across(block, sources.right, block.columns)]
 
 

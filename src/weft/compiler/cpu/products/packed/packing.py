@@ -14,7 +14,7 @@ from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, store
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import EmittedFunction, Integers
-from weft.compiler.cpu.memory import transposed
+from weft.compiler.cpu.memory import CACHE_LINE, prefetch, transposed
 from weft.compiler.cpu.products.half_squares import read_square
 from weft.compiler.cpu.products.step import SQUARE, Block, below, read
 from weft.dtypes import Dtype
@@ -59,12 +59,20 @@ class _PanelPacking(Integers):
         for step, vector in enumerate(vectors):
             self.write(Value(self.L, vector, self.block.dtype), target, str(step * self.width))
 
+    def prefetch_next(self, line: str, count: int) -> None:
+        """Prefetch so many elements of a line after those that are present."""
+        following = self.source(line, "%present") if count else line
+        for distance in range(0, count * self.dtype.size, CACHE_LINE):
+            prefetch(self.e, self.moved(following, distance))
+
     def function(self, name: str) -> EmittedFunction:
         return self.e, self.e.function(name, PARAMETERS, "internal ")
 
 
-def pack_along(block: Block, dtype: Dtype, width: int, name: str = "") -> EmittedFunction:
-    """Pack panels of an operand in which the elements of a term are neighbours: term after term, in the same order."""
+def pack_along(block: Block, dtype: Dtype, width: int, name: str = "", ahead: int = 0) -> EmittedFunction:
+    """Pack panels of an operand in which the elements of a term are neighbours: term after term, in the same order. The
+    next elements of each term, ``ahead`` of them, are prefetched: if each term is in a page of its own, processors do
+    not notice that these are packed next."""
     w = _PanelPacking(block, dtype, width)
     rest, lanes = w.remainder("%present", width), w.L.width
     whole, inside = w.subtract("%present", rest), w.remainder(rest, lanes)
@@ -73,6 +81,7 @@ def pack_along(block: Block, dtype: Dtype, width: int, name: str = "") -> Emitte
     with w.e.loop("0", "%inner") as term:
         line = w.source("%from", w.multiply(term, "%stride"))
         first = w.target("%to", w.multiply(term, width))
+        w.prefetch_next(line, ahead)
         with w.e.loop("0", whole, width) as start:
             w.copy_line(w.source(line, start), w.target(first, w.multiply(start, terms)), width)
         with w.e.when(w.compare("ne", rest, 0)):
@@ -99,9 +108,10 @@ def pack_lines(block: Block, dtype: Dtype) -> EmittedFunction:
     return w.function("pack_lines")
 
 
-def pack_turned(block: Block, dtype: Dtype, parts: int = 1) -> EmittedFunction:
+def pack_turned(block: Block, dtype: Dtype, parts: int = 1, ahead: int = 0) -> EmittedFunction:
     """Copy rows of a left operand in which the rows of a term are neighbours; each becomes a line, as by `pack_lines`.
-    Squares are transposed. Each element of ``dtype`` is ``parts`` terms."""
+    Squares are transposed. Each element of ``dtype`` is ``parts`` terms. The next rows, ``ahead`` of them, are
+    prefetched, as by `pack_along`."""
     w = _PanelPacking(block, dtype, block.rows)
     w.L = Lanes(w.e, block.lanes)
     side = block.lanes
@@ -118,6 +128,8 @@ def pack_turned(block: Block, dtype: Dtype, parts: int = 1) -> EmittedFunction:
         # For a term that does not exist the last one is copied.
         wanted = [w.smaller(w.add(term, step), last) for step in range(side)]
         lines = [w.source("%from", w.multiply(one, "%stride")) for one in wanted]
+        for line in lines:
+            w.prefetch_next(line, ahead)
         with w.e.loop("0", whole, side) as row:
             copy(lines, row, term, None)
         with w.e.when(w.compare("ne", rest, 0)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import product as combinations
 from math import gcd
 
 from weft import dtypes
@@ -23,7 +24,7 @@ from weft.compiler.codegen.memory import Location, image
 from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
 from weft.compiler.cpu.memory import CACHE_LINE, READ_SOON, prefetch, transposed
 from weft.compiler.cpu.products.step import SQUARE, Block, PairsBlock, Sources, below
-from weft.compiler.cpu.products.tiles import MOST_TERMS
+from weft.compiler.cpu.products.tiles import GROUP, MOST_TERMS
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
 
@@ -120,7 +121,7 @@ def address(block: PairsBlock, sources: Sources) -> int:
 def generate(block: Block, sources: Sources, name: str) -> str:
     """The LLVM IR of the step."""
     result = sources.result(block.dtype)
-    functions = [_pack_along(block, width) for width in (block.rows, block.columns)]
+    functions = [_pack_along(block, block.rows, GROUP * block.rows), _pack_along(block, block.columns)]
     functions += [_pack_lines(block), _pack_across(block, block.columns)]
     for kind, fused in _KINDS.items():
         make = partial(kernel_of_pairs, fused=fused, result=result)
@@ -197,8 +198,9 @@ class _PairsPacking(Integers):
         return e, e.function(name, f"{PARAMETERS}, ptr %exponent", "internal ")
 
 
-def _pack_along(block: Block, width: int) -> EmittedFunction:
-    """Pack panels of an operand in which the elements of a term are neighbours: two terms become a line of pairs."""
+def _pack_along(block: Block, width: int, ahead: int = 0) -> EmittedFunction:
+    """Pack panels of an operand in which the elements of a term are neighbours: two terms become a line of pairs. The
+    next elements of each term, ``ahead`` of them, are prefetched, as by `packing.pack_along`."""
     w = _PairsPacking(block, width)
     rest = w.remainder("%present", width)
     whole, terms = w.subtract("%present", rest), _pairs_of(w, "%inner")
@@ -217,6 +219,8 @@ def _pack_along(block: Block, width: int) -> EmittedFunction:
     def copy_terms(term: str, count: int) -> None:
         lines = [w.source("%from", w.multiply(w.add(term, step), "%stride")) for step in range(count)]
         first = w.target("%to", w.multiply(w.divide(term, 2), width))
+        for line, distance in combinations(lines, range(0, ahead * dtypes.bfloat16.size, CACHE_LINE)):
+            prefetch(w.e, w.moved(w.source(line, "%present"), distance))
         with w.e.loop("0", whole, width) as start:
             here = w.target(first, w.multiply(start, terms))
             copy([w.source(line, start) for line in lines], here, unmasked)
