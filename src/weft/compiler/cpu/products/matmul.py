@@ -133,10 +133,12 @@ def _parts_of(call: RoutineCall, product: Product) -> int:
     parts = _parts_for(call.results[0].dtype, product.extents, product.matrices)
     if parts == 1 or product.attached is not None or product.feeder is not None or _uses_tile_registers(call):
         return 1
-    if product_pairs.takes(product.dtype, product.sources, product.extents) or _is_of_lines(product):
+    if _is_of_lines(product):
         return 1
     if min(product.extents[:2]) <= few_rows_strip.MOST_ROWS:
         parts = parts if shares_terms(product) else 1
+    elif product_pairs.takes(product.dtype, product.sources, product.extents):
+        return 1
     elif product.axes is None and (of_stack(product) is not None or of_few(product) is not None):
         return 1
     return parts if product_parts.are_contiguous(product) else 1
