@@ -297,7 +297,7 @@ def test_updates_that_cannot_meet_are_parallel(axis: int) -> None:
     np.testing.assert_array_equal(np.array(mapped(x, indices, values)), added)
 
 
-@pytest.mark.parametrize("columns", [16, 50, 256])
+@pytest.mark.parametrize("columns", [5, 8, 16, 50, 256])
 def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data, chosen = normal(100, columns), np.arange(-30, 70) * 7 % 100
     x, indices = mx.array(data), mx.array(chosen)

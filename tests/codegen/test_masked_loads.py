@@ -55,3 +55,23 @@ def test_an_element_for_some_lanes_is_read_once(dtype: str, rng: np.random.Gener
     assert kernel.count("uniform] where %") == 4
     assert "masked.gather" not in text
     assert_same_bits(with_columns(x, mx.pad), mx.array(with_columns(numbers, np.pad)).astype(x.dtype))
+
+
+def test_indices_are_read_where_their_elements_are(rng: np.random.Generator) -> None:
+    """What is gathered and then padded has no indices for the lanes that are added."""
+    x, index = mx.array(rng.normal(size=50).astype(np.float32)), mx.array([3, 1, 40, 7], dtype=mx.int32)
+    kernel, _ = text_of(lambda x, index: mx.pad(x[index], (20, 25)), x, index)
+    assert kernel.count("load ") == kernel.count("] where %") == 2
+    np.testing.assert_array_equal(np.array(mx.pad(x[index], (20, 25))), np.pad(np.array(x)[np.array(index)], (20, 25)))
+
+
+def test_a_condition_of_another_piece(rng: np.random.Generator) -> None:
+    """Two loads have one condition. The second piece of the body recalls it without what it was made of."""
+    x, y = (mx.array(rng.integers(-9, 9, 700).astype(np.float32)) for _ in range(2))
+    value = mx.pad(x, (2, 3))
+    for number in range(150):
+        value = value * 0.5 + number
+    expected = np.pad(np.array(x), (2, 3))
+    for number in range(150):
+        expected = expected * np.float32(0.5) + np.float32(number)
+    np.testing.assert_array_equal(np.array(value + mx.pad(y, (2, 3))), expected + np.pad(np.array(y), (2, 3)))

@@ -243,8 +243,11 @@ class InstructionWriter:
         return Location(pointer, "0", False)
 
     def _conditions_of_all_lanes(self, number: int) -> list[Value]:
-        """Conditions with one value for all lanes, without which that with a number is false."""
-        value, instruction = self.values[number], self.kernel.instructions[number]
+        """Conditions with one value for all lanes, without which that with a number is false; those that are known
+        here: a pass or a piece may recall a condition without what it was made of."""
+        value, instruction = self.values.get(number), self.kernel.instructions[number]
+        if value is None:
+            return []
         if value.lanes.width == 1:
             return [value]
         if instruction.operation == "apply" and instruction.primitive.is_conjunction:

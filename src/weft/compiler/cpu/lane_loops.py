@@ -124,7 +124,7 @@ class LaneLoops(NestWriter):
 
     def _single_vector(self, body: Any) -> None:
         """Run ``body`` over all lanes of a row."""
-        self.mask, self.left = self.first_lanes, self.number("lane")
+        self.lane_index, self.mask, self.left = "0", self.first_lanes, self.number("lane")
         with self._scope():
             body()
         self.mask = self.left = None

@@ -213,14 +213,15 @@ class Draft:
         count: int,
         extent: int,
         read: Callable[..., tuple[int, int]] = index_code.nearest,
+        where: int | None = None,
     ) -> tuple[Term, int | None]:
         """An index that an integer node holds, along an axis of ``extent``; and the condition that it is one from 0 to
         ``count - 1`` (None: always true). ``read`` replaces an index outside of that range by the nearest one inside,
-        or leaves it as it is."""
+        or leaves it as it is. The node is read only where ``where`` holds."""
         affine = affine_index(node, terms, count)
         if affine is not None:
             return affine, None
-        index, inside = read(self, self.value(node, terms), count, extent)
+        index, inside = read(self, self.value(node, terms, where), count, extent)
         return Term(0, (), ((index, 1),)), inside
 
     def apply(self, primitive: p.Elementwise, *values: int, **params: Any) -> int:
@@ -291,7 +292,8 @@ class Reader:
     def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
         """An index along an axis of ``extent``, read from an integer input and moved into 0 to ``count - 1``; and
         whether it was there already (None: always)."""
-        return self._draft.index_from(self._node.inputs[position], tuple(terms), count, extent)
+        node = self._node.inputs[position]
+        return self._draft.index_from(node, tuple(terms), count, extent, where=self._where)
 
     def zero(self, dtype: Dtype) -> int:
         """Zero in a dtype."""
