@@ -1,5 +1,5 @@
-"""Kernels for arrays that are in no cache, with arrays that are small: prefetches, stores past the caches, and the costs
-of distant accesses must not change a value."""
+"""Kernels for arrays that are in no cache, tried with small ones: prefetches, stores past the caches and the costs of
+distant accesses change no value."""
 
 from __future__ import annotations
 

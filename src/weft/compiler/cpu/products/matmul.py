@@ -135,11 +135,10 @@ def _parts_of(call: RoutineCall, product: Product) -> int:
         return 1
     if _is_of_lines(product):
         return 1
+    in_pairs = product_pairs.takes(product.dtype, product.sources, product.extents)
     if min(product.extents[:2]) <= few_rows_strip.MOST_ROWS:
         parts = parts if shares_terms(product) else 1
-    elif product_pairs.takes(product.dtype, product.sources, product.extents):
-        return 1
-    elif product.axes is None and (of_stack(product) is not None or of_few(product) is not None):
+    elif in_pairs or (product.axes is None and (of_stack(product) is not None or of_few(product) is not None)):
         return 1
     return parts if product_parts.are_contiguous(product) else 1
 
