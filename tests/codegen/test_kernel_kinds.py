@@ -297,6 +297,22 @@ def test_updates_that_cannot_meet_are_parallel(axis: int) -> None:
     np.testing.assert_array_equal(np.array(mapped(x, indices, values)), added)
 
 
+def test_what_a_long_body_adds_to_few_elements_is_added_in_order() -> None:
+    values, expected = np.arange(300, dtype=np.int32), np.zeros(15, np.int32)
+    indices = values * 7
+
+    def added(indices: mx.array, values: mx.array) -> mx.array:
+        for step in range(50):
+            indices, values = (indices + step) % 15, (values * 3) ^ step
+        return mx.zeros((15,), mx.int32).at[indices].add(values)
+
+    result = added(mx.array(indices), mx.array(values))
+    for step in range(50):
+        indices, values = (indices + step) % 15, (values * 3) ^ step
+    np.add.at(expected, indices, values)
+    np.testing.assert_array_equal(np.array(result), expected)
+
+
 @pytest.mark.parametrize("columns", [5, 8, 16, 50, 256])
 def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data, chosen = normal(100, columns), np.arange(-30, 70) * 7 % 100

@@ -56,9 +56,10 @@ class BodyCut:
 
 
 def cut_of(launch: Launch) -> BodyCut | None:
-    """How the body of a kernel is cut; None if it is short, or if the kernel folds or scans."""
+    """How the body of a kernel is cut; None if it is short, or if its lanes are folded, scanned or added in memory."""
     kernel = launch.kernel
     folds = any(instruction.operation in ("reduce", "scan") for instruction in kernel.instructions)
+    folds = folds or (kernel.lane == "reduced" and any(i.combine is not None for i in kernel.instructions))
     if folds or kernel.sweeps or sum(map(length_of, kernel.instructions)) <= LONGEST_BODY:
         return None
     pieces = _pieces(kernel)
