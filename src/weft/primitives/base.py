@@ -259,6 +259,7 @@ class Elementwise(Primitive):
     is_difference = False
     """Whether the result is the first input minus the second."""
     shared: SharedInput | None = None
+    """A faster way if the last input is the same for all lanes."""
     is_conjunction = False
     """Whether the result is true only if all inputs are."""
     lanes_of_nonpositive: Callable[..., Any] | None = None
