@@ -260,6 +260,8 @@ class Elementwise(Primitive):
     """Whether the result is the first input minus the second."""
     shared: SharedInput | None = None
     """A faster way if the last input is the same for all lanes."""
+    relation = ""
+    """Of a comparison, how the first input is related to the second: "lt", "le", "gt", "ge", "eq" or "ne"."""
     is_conjunction = False
     """Whether the result is true only if all inputs are."""
     lanes_of_nonpositive: Callable[..., Any] | None = None

@@ -191,12 +191,14 @@ class Comparison(Elementwise):
 
 
 def _comparison(name: str, relation: str) -> Elementwise:
-    return Comparison(
+    comparison = Comparison(
         name,
         lambda L, x, y: L.compare_values(relation, x, y),
         (None, None),
         result=dtypes.bool_,
     )
+    comparison.relation = relation
+    return comparison
 
 
 equal: Elementwise = _comparison("equal", "eq")

@@ -59,6 +59,8 @@ class InstructionWriter:
         """What was loaded together with another load."""
         self.lane_index = "0"
         self.mask: str | None = None
+        self.certain: frozenset[int] = frozenset()
+        """The conditions that are known to hold in all of the current lanes."""
         self.counts: dict[str, str] = {}
         """For each mask of the first lanes how many they are, where stores want to know it."""
         self.numbers: dict[int, str] = {}
@@ -169,7 +171,8 @@ class InstructionWriter:
         if position in self.together and self.mask is None:
             self.beside |= self._load_together(self.together[position], instruction.dtype, L)
             return self.beside.pop(position)
-        where = None if instruction.where is None else self.values[instruction.where]
+        condition = self._condition(instruction)
+        where = None if condition is None else self.values[condition]
         if where is not None and L.width > 1:
             if self._at_one_place(instruction):
                 return self._load_once(position, instruction, L)
@@ -292,10 +295,15 @@ class InstructionWriter:
     def _mask(self, instruction: Instruction, L: Lanes) -> str | None:
         """The mask of the lanes in which an access happens; None for all."""
         tail = Value(L, self.mask, dtypes.bool_) if self.mask is not None and L is self.vector else None
-        if instruction.where is None:
+        condition = self._condition(instruction)
+        if condition is None:
             return None if tail is None else tail.name
-        where = self.fitted(self.values[instruction.where], L)
+        where = self.fitted(self.values[condition], L)
         return str((where & tail).name if tail is not None else where.name)
+
+    def _condition(self, instruction: Instruction) -> int | None:
+        """The condition of an access; None if it happens in all of the current lanes that exist."""
+        return None if instruction.where in self.certain else instruction.where
 
     def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
         access = instruction.access

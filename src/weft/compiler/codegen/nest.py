@@ -91,11 +91,15 @@ class NestWriter(InstructionWriter, ABC):
             extent = self.number("row", axis)
             indices.append(self.e.assign(f"urem i64 {remaining}, {extent}"))
             remaining = self.e.assign(f"udiv i64 {remaining}, {extent}")
-        if self.kernel.ragged:
-            self.chunk_extent = self._extent_of_chunk(indices[0])
         indices.reverse()
         for axis, index in enumerate(indices):
-            self._advance("row", axis, index, range(len(self.kernel.instructions)))
+            self._enter_axis(axis, index)
+
+    def _enter_axis(self, axis: int, index: str) -> None:
+        """Set the index of a row axis."""
+        if self.kernel.ragged and axis == self.kernel.rows - 1:
+            self.chunk_extent = self._extent_of_chunk(index)
+        self._advance("row", axis, index, range(len(self.kernel.instructions)))
 
     def _extent_of_chunk(self, chunk: str) -> str:
         """How many elements of the reduced axis a chunk has; the last one may have fewer."""

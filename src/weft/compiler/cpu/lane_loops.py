@@ -13,6 +13,7 @@ from weft.compiler.codegen.math import MathLanes
 from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, store, to_memory
 from weft.compiler.codegen.nest import NestWriter
 from weft.compiler.codegen.values import Value
+from weft.compiler.cpu.interiors import Interior, interior_of
 from weft.compiler.cpu.memory import load_first_bytes, load_tile_row, load_transposed, store_first_bytes
 from weft.compiler.cpu.schedule import TILE_ROWS, CpuSchedule, Walk
 from weft.compiler.cpu.side_by_side import lanes_in_turn
@@ -36,6 +37,7 @@ class LaneLoops(NestWriter):
             kernel, schedule.numbers, width, schedule.passes(kernel), schedule.in_chunks, schedule.in_parts
         )
         self.schedule = schedule
+        self.interior = interior_of(kernel) if schedule.has_interior else None
         self.scattered: list[tuple[str, str]] = []
         """Where on the stack the indices and values of a scatter are, and whether they exist, with their types."""
         self.scattered_base = self.first_scattered = "0"
@@ -129,12 +131,6 @@ class LaneLoops(NestWriter):
             body()
         self.mask = self.left = None
 
-    def _lane_block(self, block: str, body: Any) -> None:
-        if self.schedule.single:
-            self._single_vector(body)
-        else:
-            self._lanes(*self._lanes_of(block), body)
-
     def _lanes(self, start: str, stop: str, body: Any) -> None:
         """Run ``body`` over lanes ``start`` to ``stop``: whole vectors first, then the rest with a mask."""
         if self.schedule.single:
@@ -148,14 +144,54 @@ class LaneLoops(NestWriter):
         full = self.e.assign(f"add i64 {start}, {whole}")
         if self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
             start = self._wide_turns(start, length, wide, body)
-        with self.e.loop(start, full, self.width) as index, self._scope():
-            self.lane_index, self.mask = index, None
-            body()
+        self._whole_vectors(start, full, body)
         with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
             self.lane_index = full
             self.mask, self.left = self._lanes_before(stop), self.e.assign(f"sub i64 {stop}, {full}")
             body()
         self.mask = self.left = None
+
+    def _whole_vectors(self, start: str, stop: str, body: Any) -> None:
+        """Run ``body`` over whole vectors of lanes. The interior of a row has a loop of its own, between those over the
+        lanes before and behind it, which share their code."""
+        if self.interior is None:
+            self._vectors(start, stop, body)
+            return
+        first, last = self._bounds_of_interior(self.interior, start, stop)
+        with self.e.loop("0", "2") as part:
+            behind = self.e.assign(f"icmp ne i64 {part}, 0")
+            begin = self.e.assign(f"select i1 {behind}, i64 {last}, i64 {start}")
+            end = self.e.assign(f"select i1 {behind}, i64 {stop}, i64 {first}")
+            self._vectors(begin, end, body)
+            with self.e.when(self.e.assign(f"xor i1 {behind}, true")), self._scope():
+                everywhere = Value(self.vector, f"<{', '.join(['i1 true'] * self.width)}>", dtypes.bool_)
+                self.certain = self.interior.certain
+                self.values |= dict.fromkeys(self.certain, everywhere)
+                self._vectors(first, last, body)
+                self.certain = frozenset()
+
+    def _vectors(self, start: str, stop: str, body: Any) -> None:
+        with self.e.loop(start, stop, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, None
+            body()
+
+    def _bounds_of_interior(self, interior: Interior, start: str, stop: str) -> tuple[str, str]:
+        """Where the whole vectors of the interior begin and end, among those from ``start`` to ``stop``."""
+        e, first, last = self.e, start, stop
+        for index, bound in interior.lower:
+            first = self._larger(first, self._lane_at(index, bound))
+        for index, bound in interior.upper:
+            last = self._smaller(last, self._lane_at(index, bound))
+        for number in interior.shared:
+            last = e.assign(f"select i1 {self.values[number].name}, i64 {last}, i64 {start}")
+        up = e.assign(f"add i64 {e.assign(f'sub i64 {first}, {start}')}, {self.width - 1}")
+        first = self._smaller(e.assign(f"add i64 {start}, {e.assign(f'and i64 {up}, {-self.width}')}"), stop)
+        down = e.assign(f"and i64 {e.assign(f'sub i64 {last}, {start}')}, {-self.width}")
+        return first, self._larger(e.assign(f"add i64 {start}, {down}"), first)
+
+    def _lane_at(self, index: int, bound: int) -> str:
+        """The lane at which an index is equal to a bound."""
+        return self.e.assign(f"sub i64 {self.values[bound].name}, {self.offsets[index]}")
 
     def _wide_turns(self, start: str, length: str, wide: int, body: Any) -> str:
         """Run ``body`` over lanes from ``start`` on, ``wide`` at a time as long as so many are left of ``length``.

@@ -8,7 +8,7 @@ lanes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,8 @@ class _Generator(SweepLoops):
         self.repeated: dict[str, Value] = {}
         self.rows_at_once = SWEEP_OUTER_ROWS if schedule.walk is Walk.SWEEP_OUTER else 1
         self.states: list[Running] = []
+        self.first_offsets: dict[int, str] = {}
+        """The offsets of all accesses in the first row."""
         self.first_lane = self.last_lane = "0"
 
     def streams(self, position: int) -> bool:
@@ -84,11 +86,13 @@ class _Generator(SweepLoops):
         self._begin()
         if self.schedule.single:
             self._count_lanes()
-        if self.sweep_outer:
-            self._rows_in_parts()
-        else:
+        if self.schedule.walk is Walk.TILED:
             with self.e.loop("%begin", "%end") as unit:
-                self._unit(unit)
+                self._unit_of_tiles(unit)
+        elif self.sweep_outer:
+            self._rows(self._sweep_parts)
+        else:
+            self._rows(self._row)
         if self.schedule.streamed:
             self.e.emit("fence seq_cst")  # streamed stores become visible before this thread reports that it is done
         functions = [*self._tile_functions(), (self.e, self.e.function(name, STEP))]
@@ -101,33 +105,82 @@ class _Generator(SweepLoops):
         if reads and self.sweep_outer and self.rows_at_once == 1 and below in self.layout:
             self.ahead[position] = self.number(*below)
 
-    def _unit(self, unit: str) -> None:
-        parallel = self.kernel.lane == "parallel"
-        row, block = unit, "0"
-        if parallel and not self.schedule.single:
-            blocks = self.number("blocks")
-            row = self.e.assign(f"udiv i64 {unit}, {blocks}")
-            block = self.e.assign(f"urem i64 {unit}, {blocks}")
-        if not self.kernel.sweeps:
-            self._ask_ahead_of_row(unit)
+    def _unit_of_tiles(self, unit: str) -> None:
+        blocks = self.number("blocks")
+        row, block = self.e.assign(f"udiv i64 {unit}, {blocks}"), self.e.assign(f"urem i64 {unit}, {blocks}")
         with self._scope():
-            if self.schedule.walk is Walk.TILED:
-                self._tile(row, block)
-                return
-            self._enter_rows(row, self.kernel.rows)
-            self._emit_row_values()
-            if parallel:
-                self._lane_block(block, self._body)
-            else:
-                self._body()
+            self._tile(row, block)
 
-    def _ask_ahead_of_row(self, row: str) -> None:
+    def _rows(self, body: Callable[[str, str], None]) -> None:
+        """Enter the rows of all units in order. The last axis has a loop of its own: divisions, which give the indices
+        of the others, would take as long as short rows do. ``body`` is called with the range of the lanes to do."""
+        e, axes = self.e, self.kernel.rows
+        self.first_offsets = dict(self.offsets)
+        first, last = "%begin", "%end"
+        if self._has_blocks:
+            blocks = self.number("blocks")
+            behind = e.assign(f"add i64 {e.assign('sub i64 %end, 1')}, {blocks}")
+            first, last = [e.assign(f"udiv i64 {unit}, {blocks}") for unit in ("%begin", behind)]
+        if axes < 2:
+            with e.loop(first, last) as row, self._scope():
+                self._enter_row(row, row, last, body)
+            return
+        extent = self.number("row", axes - 1)
+        behind = e.assign(f"add i64 {e.assign(f'sub i64 {last}, 1')}, {extent}")
+        outer, end = [e.assign(f"udiv i64 {row}, {extent}") for row in (first, behind)]
+        with e.loop(outer, end) as number, self._scope():
+            self._enter_rows(number, axes - 1)
+            before = e.assign(f"mul i64 {number}, {extent}")
+            start = self._larger(e.assign(f"sub i64 {first}, {before}"), "0")
+            stop = self._smaller(e.assign(f"sub i64 {last}, {before}"), extent)
+            with e.loop(start, stop) as index, self._scope():
+                self._enter_row(e.assign(f"add i64 {before}, {index}"), index, last, body)
+
+    def _enter_row(self, row: str, index: str, end: str, body: Callable[[str, str], None]) -> None:
+        """Enter a row by its ``index`` along the last axis, where the other axes are entered already."""
+        if not self.kernel.sweeps:
+            self._ask_ahead_of_row(row, end)
+        if self.kernel.rows:
+            self._enter_axis(self.kernel.rows - 1, index)
+        self._emit_row_values()
+        body(*self._lanes_of_row(row))
+
+    @property
+    def _has_blocks(self) -> bool:
+        """Whether a unit may be a block of the lanes of a row."""
+        return self.kernel.lane == "parallel" and not self.schedule.single
+
+    def _lanes_of_row(self, row: str) -> tuple[str, str]:
+        """The range of those lanes of a row that are in the units to do. Neighbouring units of a row are done together,
+        so that long ranges of memory are read in order."""
+        if not self._has_blocks:
+            return "0", self._lane_extent
+        before = self.e.assign(f"mul i64 {row}, {self.number('blocks')}")
+        first = self._larger(self.e.assign(f"sub i64 %begin, {before}"), "0")
+        start, end = [
+            self.e.assign(f"mul i64 {block}, {self.number('block')}")
+            for block in (first, self.e.assign(f"sub i64 %end, {before}"))
+        ]
+        return start, self._smaller(end, self.number("lane"))
+
+    def _row(self, start: str, stop: str) -> None:
+        if self.kernel.lane == "parallel":
+            self._lanes(start, stop, self._body)
+        else:
+            self._body()
+
+    def _sweep_parts(self, start: str, stop: str) -> None:
+        with self.e.loop(start, stop, SWEEP_OUTER_BLOCK) as lane, self._scope():
+            self._sweep_outer(lane, self._smaller(self.e.assign(f"add i64 {lane}, {SWEEP_OUTER_BLOCK}"), stop))
+
+    def _ask_ahead_of_row(self, row: str, end: str) -> None:
         """Prefetch what loads at computed locations read in one of the next rows."""
         for position in self.schedule.awaited:
             access = self.kernel.instructions[position].access
             assert access is not None
             with self._scope():
-                self._enter_rows(self._later(row, "%end"), self.kernel.rows)
+                self.offsets = dict(self.first_offsets)
+                self._enter_rows(self._later(row, end), self.kernel.rows)
                 self._emit_index(position)
                 with self.e.loop("0", self.number("lane"), LINE // access.dtype.size) as self.lane_index:
                     self._ask(position, READ_LATER)
@@ -171,22 +224,6 @@ class _Generator(SweepLoops):
         """The index to prefetch for: as far ahead as the schedule says, at most the last one."""
         last = self.e.assign(f"sub i64 {end}, 1")
         return self._smaller(self.e.assign(f"add i64 {index}, {self.number('ahead')}"), last)
-
-    def _rows_in_parts(self) -> None:
-        """Do neighbouring units of a row together, so that long ranges of memory are read in order."""
-        blocks, size, extent = self.number("blocks"), self.number("block"), self.number("lane")
-        behind = self.e.assign(f"add i64 {self.e.assign('sub i64 %end, 1')}, {blocks}")
-        first_row, last_row = [self.e.assign(f"udiv i64 {unit}, {blocks}") for unit in ("%begin", behind)]
-        with self.e.loop(first_row, last_row) as row, self._scope():
-            self._enter_rows(row, self.kernel.rows)
-            self._emit_row_values()
-            before = self.e.assign(f"mul i64 {row}, {blocks}")
-            first = self._larger(self.e.assign(f"sub i64 %begin, {before}"), "0")
-            last = self.e.assign(f"sub i64 %end, {before}")
-            start, end = [self.e.assign(f"mul i64 {block}, {size}") for block in (first, last)]
-            stop = self._smaller(end, extent)
-            with self.e.loop(start, stop, SWEEP_OUTER_BLOCK) as lane, self._scope():
-                self._sweep_outer(lane, self._smaller(self.e.assign(f"add i64 {lane}, {SWEEP_OUTER_BLOCK}"), stop))
 
     def _make_room(self, current: Pass) -> None:
         for position in current.saved:

@@ -12,6 +12,7 @@ from weft.compiler.codegen.columns import ColumnAccesses
 from weft.compiler.cpu import transposed_tiles
 from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
 from weft.compiler.cpu.columns import columns_of
+from weft.compiler.cpu.interiors import has_interior
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
@@ -99,7 +100,8 @@ class CpuSchedule(Schedule):
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
     tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with their
     strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
-    transposed. If ``single``, all lanes of a row are a part of one vector."""
+    transposed. If ``single``, all lanes of a row are a part of one vector. If it ``has_interior``, rows have a loop over
+    their `Interior`."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -120,11 +122,13 @@ class CpuSchedule(Schedule):
     swept: tuple[int, ...] = ()
     columns: tuple[ColumnAccesses, ...] = ()
     single: bool = False
+    has_interior: bool = False
 
     @property
     def text(self) -> str:
         parts = [self.walk.value, "in chunks" if self.in_chunks else "", "in parts" if self.in_parts else ""]
         parts += ["folds apart" if self.folds_apart else "", "single" if self.single else ""]
+        parts.append("interior apart" if self.has_interior else "")
         if self.cut is not None and max(self.cut.at_once) > 1:
             parts.append("several vectors at once")
         for name, numbers in (
@@ -242,6 +246,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         swept,
         columns_of(kernel, bodies, [*transposed, *swept]),
         _is_single(launch, walk),
+        walk is Walk.PLAIN and has_interior(launch),
     )
 
 
