@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from weft.compiler.planning.chains import NodeAccess, TurnAccesses
+from weft.compiler.planning.turn_accesses import NodeAccess, TurnAccesses
 
 NODE = mx.zeros((4, 3, 10)).node
 SIZE = NODE.size

@@ -73,6 +73,9 @@ class FusionLimits:
       rule allows ``repeated_operations`` for each byte of an element.
     - ``turn_size``: a turn of a chain has temporaries of at least this many bytes. With fewer, its calls take longer
       than storing and reading these in memory.
+    - ``turn_results``, ``chained_size``: a turn of a chain of kernels alone has results of about ``turn_results`` bytes
+      (0: there are no such chains), and the steps one by one would need at least ``chained_size`` bytes of temporaries
+      at a time. Fewer stay in a cache anyway.
     - ``short_row``: rows of fewer elements are joined; see `short_rows`.
     - ``narrow_row``: reductions of up to so many elements are unrolled whatever else uses these; see
       `short_reductions`.
@@ -98,6 +101,8 @@ class FusionLimits:
     fewer: int
     uncached_size: int
     turn_size: int = 0
+    turn_results: int = 0
+    chained_size: int = 0
     short_row: int = 0
     narrow_row: int = 0
     columns: int = 0

@@ -237,13 +237,17 @@ class InstructionWriter:
         return L.select(mask, element, 0)
 
     def _within_memory(self, position: int, instruction: Instruction, location: Location) -> Location:
-        """The start of the operand's memory where it is known for all lanes that they read nothing. A masked load of no
-        lanes takes a microsecond if there is no memory at its address, which may be far outside."""
+        """Some memory where it is known for all lanes that they read nothing. A masked load of no lanes takes a
+        microsecond if there is no memory at its address, which may be far outside."""
         assert instruction.where is not None
         pointer = element_pointer(self.vector, location, MEMORY_TYPES[instruction.dtype])
         for condition in self._conditions_of_all_lanes(instruction.where):
-            pointer = self.e.assign(f"select i1 {condition.name}, ptr {pointer}, ptr {self.addresses[position]}")
+            pointer = self.e.assign(f"select i1 {condition.name}, ptr {pointer}, ptr {self._some_memory(position)}")
         return Location(pointer, "0", False)
+
+    def _some_memory(self, position: int) -> str:
+        """Where there certainly is memory: not where an operand begins of which a turn of a chain has only a part."""
+        return self.addresses[position] if self.for_gpu else "%numbers"
 
     def _conditions_of_all_lanes(self, number: int) -> list[Value]:
         """Conditions with one value for all lanes, without which that with a number is false; those that are known

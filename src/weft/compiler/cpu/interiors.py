@@ -7,9 +7,10 @@ neither comparisons nor masks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from weft.compiler.conditions import is_conjunction, parts_of, relation_of
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch, Level
 
 FEWEST_LANES = 4 * VIRTUAL_LANES
@@ -35,24 +36,20 @@ def interior_of(kernel: Kernel) -> Interior | None:
     """What to compare for the interior of a row; None if no load of parallel lanes has such a condition."""
     if kernel.lane != "parallel" or kernel.sweeps or len(kernel.instructions) > MOST_INSTRUCTIONS:
         return None
-    conditions = [i.where for i in kernel.instructions if i.operation == "load" and i.varying and i.where is not None]
-    parts = sorted({part for where in conditions for part in _parts_of(kernel, where)})
+    wheres = [i.where for i in kernel.instructions if i.operation == "load" and i.varying and i.where is not None]
+    parts = sorted({part for where in wheres for part in parts_of(kernel, where)})
     instructions = kernel.instructions
     shared = [n for n in parts if not instructions[n].varying and instructions[n].level <= Level.ROW]
     bounds = {n: instructions[n] for n in parts if _compares_lanes(kernel.instructions, instructions[n])}
-    lower = tuple([_compared(one) for one in bounds.values() if one.primitive.relation == "ge"])
-    upper = tuple([_compared(one) for one in bounds.values() if one.primitive.relation == "lt"])
+    lower = tuple([_compared(one) for one in bounds.values() if relation_of(one) == "ge"])
+    upper = tuple([_compared(one) for one in bounds.values() if relation_of(one) == "lt"])
     if not bounds or not set(lower).isdisjoint(upper):
         return None
-    certain = set(bounds)
+    known = {*bounds, *shared}
     for number, instruction in enumerate(instructions):
-        if (
-            _is_conjunction(instruction)
-            and instruction.varying
-            and certain.union(shared).issuperset(instruction.inputs)
-        ):
-            certain.add(number)
-    return Interior(lower, upper, tuple(shared), frozenset(certain))
+        if is_conjunction(instruction) and known.issuperset(instruction.inputs):
+            known.add(number)
+    return Interior(lower, upper, tuple(shared), frozenset([n for n in known if instructions[n].varying]))
 
 
 def has_interior(launch: Launch) -> bool:
@@ -69,7 +66,8 @@ def _lane_at(launch: Launch, index: int, bound: int) -> int:
     """The lane of the first row at which an index is equal to a bound."""
     of_lane, of_all = [launch.kernel.instructions[number].access for number in (index, bound)]
     assert of_lane is not None
-    return (0 if of_all is None else of_all.offset) - of_lane.offset
+    assert of_all is not None
+    return of_all.offset - of_lane.offset
 
 
 def _compared(comparison: Instruction) -> tuple[int, int]:
@@ -77,25 +75,12 @@ def _compared(comparison: Instruction) -> tuple[int, int]:
     return index, bound
 
 
-def _is_conjunction(instruction: Instruction) -> bool:
-    return instruction.operation == "apply" and bool(instruction.primitive.is_conjunction)
-
-
-def _parts_of(kernel: Kernel, number: int) -> Iterator[int]:
-    """The conditions that all have to hold for the one with a number."""
-    instruction = kernel.instructions[number]
-    if not _is_conjunction(instruction) or not instruction.varying:
-        yield number
-        return
-    for source in instruction.inputs:
-        yield from _parts_of(kernel, source)
-
-
 def _compares_lanes(instructions: Sequence[Instruction], condition: Instruction) -> bool:
     """Whether a condition compares the index of each lane with a number that all lanes share."""
-    if condition.operation != "apply" or condition.primitive.relation not in ("ge", "lt"):
+    if relation_of(condition) not in ("ge", "lt"):
         return False
     index, bound = [instructions[source] for source in condition.inputs]
-    if index.operation != "index" or index.access is None or index.access.computed:
+    if index.access is None or bound.access is None or index.access.computed or bound.access.computed:
         return False
-    return index.access.lane_stride is LaneStride.ONE and not bound.varying and bound.level <= Level.ROW
+    are_indices = index.operation == bound.operation == "index"
+    return are_indices and index.access.lane_stride is LaneStride.ONE and not bound.varying

@@ -100,8 +100,8 @@ class CpuSchedule(Schedule):
     part by part. If ``folds_apart``, expensive values of a short row are folded in a pass of its own. If ``in_cells``,
     tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with their
     strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
-    transposed. If ``single``, all lanes of a row are a part of one vector. If it ``has_interior``, rows have a loop over
-    their `Interior`."""
+    transposed. If ``single``, all lanes of a row are a part of one vector. ``has_interior``: whether rows have a loop
+    over their `Interior`."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -173,13 +173,24 @@ class CpuSchedule(Schedule):
         return load < store and last <= pass_of(store)
 
     def divided(self, launch: Launch, turns: int) -> CpuSchedule | None:
+        if not launch.row_extents:
+            return self._divided_by_lanes(launch, turns)
         rows, rest = divmod(launch.row_count, turns)
-        if rest or self.awaited or not launch.row_extents:
+        if rest or self.awaited:
             return None
         last = launch.row_extents[-1]
         if self.rows > 1 and rows % last and (last % rows or rows % self.rows):
             return None
         return replace(self, streamed=())
+
+    def _divided_by_lanes(self, launch: Launch, turns: int) -> CpuSchedule | None:
+        """Of the only row, each turn does as many lanes, which are whole strips if it is cut."""
+        block, rest = divmod(launch.lane_extent, turns)
+        if rest or self.single or launch.kernel.lane != "parallel" or self.walk not in (Walk.PLAIN, Walk.PIECES):
+            return None
+        if self.cut is not None and block < self.cut.lanes:
+            return None
+        return replace(self, streamed=(), block=block, blocks=turns, units=turns)
 
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel

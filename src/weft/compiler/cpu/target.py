@@ -34,6 +34,8 @@ class CpuTarget(Target):
         fewer=4,
         uncached_size=1 << 20,
         turn_size=1 << 10,
+        turn_results=1 << 14,
+        chained_size=1 << 16,
         short_row=64,
         narrow_row=4,
         columns=12,

@@ -4,11 +4,14 @@ A product of a stack of matrices, elementwise work on it, and a product of that:
 stack, and no matrix depends on another one. So all steps may be done for the first matrix, then all for the second: one
 turn each. Temporaries between these steps then need the memory of one turn only, and stay in a cache. The same code
 runs for the same units of work, so results are the same bits.
+
+So do kernels without a product between them, such as the time steps of independent systems: each of their turns does
+some of the rows of all arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -16,8 +19,9 @@ from typing import NamedTuple
 
 from weft.compiler.fusion.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Launch
+from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.target import ChainEntry, Schedule, Target
-from weft.graph.node import Node, Shape
+from weft.graph.node import Node
 from weft.primitives.routine import Routine
 from weft.runtime.memory import contiguous_strides
 from weft.runtime.steps import Place, Placement
@@ -25,12 +29,26 @@ from weft.runtime.steps import Place, Placement
 from .arena import Interval, arrange
 from .attaching import Attachment
 from .feeding import Feeder
+from .turn_accesses import NodeAccess, TurnAccesses, access_of_stack, accesses_of_launch
 
 MOST_ENTRIES = 200
 """The most addresses and constants that the steps of a chain may use together."""
 PASSING_PART = 16
 """If temporaries are a smaller part of what is accessed, storing and reading them takes hardly any time. Then no chain
 is made, because threads can share smaller units of work than turns."""
+SMALLEST_PART = 8
+"""A turn of a chain of kernels alone has results of at least this part of what it may have: with less, the calls of its
+steps take longer than what they save."""
+LARGEST_ROW = 8
+"""If a single row has at most this many times of what such a turn may have, it is a turn."""
+
+
+@as_a_whole
+def rows_at_once(rows: int, size: int, most: int) -> int:
+    """How many of ``rows`` rows of ``size`` bytes are a turn, of at most ``most`` bytes if possible; 0 if no number of
+    rows would do, so that each turn has as many."""
+    largest = max([count for count in range(1, most // max(size, 1) + 1) if rows % count == 0], default=1)
+    return largest if most <= SMALLEST_PART * largest * size <= SMALLEST_PART * LARGEST_ROW * most else 0
 
 
 class ScheduledGroup(NamedTuple):
@@ -55,75 +73,6 @@ class Chain:
     units: int
     inside: dict[Node, int]
     scratch: int
-
-
-class NodeAccess(NamedTuple):
-    """Where a step accesses a node, in elements: extents and strides of the ``outer`` axes, over which the work of the
-    step is divided, and of the ``inner`` ones.
-
-    ``computed``: the locations are known only at run time."""
-
-    node: Node
-    reads: bool
-    outer: Sequence[tuple[int, int]]
-    inner: Sequence[tuple[int, int]]
-    offset: int
-    computed: bool = False
-
-    def stays_in(self, turns: int) -> bool:
-        """Whether each turn accesses a part of the node of its own, and these parts follow each other in memory in the
-        order of the turns."""
-        part, rest = divmod(self.node.size, turns)
-        if rest or self.computed:
-            return False
-        left, inner = turns, list(self.inner)
-        for extent, stride in self.outer:
-            here = min(extent, left)
-            if left % here or extent % here:
-                return False
-            left //= here
-            if here > 1 and stride * (extent // here) != left * part:
-                return False
-            inner.append((extent // here, stride))
-        reach = self.offset + sum([(extent - 1) * stride for extent, stride in inner])
-        return left == 1 and self.offset >= 0 and reach < part and all(stride >= 0 for _, stride in inner)
-
-
-class TurnAccesses(NamedTuple):
-    """The nodes that a step accesses, those that it reads, and those of which a turn accesses another turn's part; and
-    how many constants it uses."""
-
-    nodes: frozenset[Node]
-    read: frozenset[Node]
-    leaving: frozenset[Node]
-    constants: int
-
-    @staticmethod
-    def of(accesses: Collection[NodeAccess], turns: int, launch: Launch | None) -> TurnAccesses:
-        return TurnAccesses(
-            frozenset([access.node for access in accesses]),
-            frozenset([access.node for access in accesses if access.reads]),
-            frozenset([access.node for access in accesses if not access.stays_in(turns)]),
-            0 if launch is None else sum([i.operation == "scalar" for i in launch.kernel.instructions]),
-        )
-
-
-def accesses_of_launch(launch: Launch) -> Iterator[NodeAccess]:
-    """All accesses of a kernel."""
-    for instruction in launch.kernel.instructions:
-        access = instruction.access
-        if access is not None and access.operand is not None:
-            outer = list(zip(launch.row_extents, access.rows, strict=True))
-            inner = [*zip(launch.sweep_extents, access.sweeps, strict=True), (launch.lane_extent, access.lane)]
-            reads = instruction.operation != "store" or instruction.combine is not None
-            yield NodeAccess(access.operand, reads, outer, inner, access.offset, bool(access.computed))
-
-
-def _access_of_stack(layout: Layout, shape: Shape, reads: bool) -> NodeAccess:
-    """The access of a call to a stack of matrices."""
-    factors = layout.factors or [[axis] for axis in zip(shape, layout.strides, strict=True)]
-    outer, inner = ([axis for one in part for axis in one] for part in (factors[:-2], factors[-2:]))
-    return NodeAccess(layout.base, reads, outer, inner, layout.offset)
 
 
 class GrowingChain:
@@ -224,9 +173,13 @@ class ChainFinder:
             if chain is not None:
                 done = chain.last + 1
                 chains.append(chain)
-                for position in range(chain.first, done):
-                    self.scheduled[position] = self._turned(position, chain.turns)
-        return chains
+        begins, ends = [chain.first for chain in chains], [chain.last + 1 for chain in chains]
+        for begin, end in zip([0, *ends], [*begins, len(self.scheduled)], strict=True):
+            chains += self._chains_of_kernels(begin, end)
+        for chain in chains:
+            for position in range(chain.first, chain.last + 1):
+                self.scheduled[position] = self._turned(position, chain.turns)
+        return sorted(chains, key=lambda chain: chain.first)
 
     def _chain_around(self, number: int, start: int) -> Chain | None:
         """The longest chain around a call, with no step before ``start``; None if there is none."""
@@ -235,7 +188,34 @@ class ChainFinder:
         units = self.target.chain_units(turns) if turns > 1 else 0
         if not units or not self._may_turn(number, turns):
             return None
-        first, last = self._grown(number, start, turns)
+        first, last = self._grown(number, start, len(self.scheduled), turns)
+        return self._chain(first, last, turns, units)
+
+    def _chains_of_kernels(self, begin: int, end: int) -> Iterator[Chain]:
+        """The chains of kernels alone among the steps from ``begin`` to before ``end``."""
+        number = begin
+        while number < end:
+            turns = self._turns_of_kernel(number)
+            units = self.target.chain_units(turns) if turns > 1 else 0
+            last = self._grown(number, number, end, turns)[1] if units and self._may_turn(number, turns) else number
+            chain = None if last == number else self._chain(number, last, turns, units)
+            if chain is not None and turns * chain.scratch >= self.target.limits.chained_size:
+                yield chain
+            number = last + 1
+
+    def _turns_of_kernel(self, number: int) -> int:
+        """How many turns a chain has that begins with a kernel, if there is one; 0 if it begins with no kernel."""
+        group = self.scheduled[number].group
+        if not isinstance(group, FusedGroup) or not group.roots or not group.roots[0].target.ndim:
+            return 0
+        rows, results = group.roots[0].target.shape[0], {root.target for root in group.roots}
+        if rows < 2:
+            return 0
+        at_once = rows_at_once(rows, _bytes_of(results) // rows, self.target.limits.turn_results)
+        return rows // at_once if at_once else 0
+
+    def _chain(self, first: int, last: int, turns: int, units: int) -> Chain | None:
+        """The chain of those of the steps ``first`` to ``last`` that need it; None if it is not worth it."""
         inside = self._inside(first, last, turns)
         used = [n for n in range(first, last + 1) if not inside.isdisjoint(self._turn_accesses(n, turns).nodes)]
         if not used or used[0] == used[-1] or not self._are_worth_it(inside):
@@ -284,8 +264,9 @@ class ChainFinder:
     def _may_turn(self, number: int, turns: int) -> bool:
         return self._for_turns(number, turns) is not None
 
-    def _grown(self, number: int, start: int, turns: int) -> tuple[int, int]:
-        """The first and the last of the most steps around this one that may be a chain."""
+    def _grown(self, number: int, start: int, end: int, turns: int) -> tuple[int, int]:
+        """The first and the last of the most steps around this one that may be a chain, from ``start`` to before
+        ``end``."""
         chain = GrowingChain(self.stored, self.shared)
 
         def takes(added: int) -> bool:
@@ -295,7 +276,7 @@ class ChainFinder:
 
         first = last = number
         if takes(number):
-            while last + 1 < len(self.scheduled) and takes(last + 1):
+            while last + 1 < end and takes(last + 1):
                 last += 1
             while first > start and takes(first - 1):
                 first -= 1
@@ -316,10 +297,10 @@ class ChainFinder:
         if not isinstance(group, RoutineGroup):
             return accesses
         for source, layout in zip(group.node.inputs, self.operands(group), strict=True):
-            accesses.append(_access_of_stack(layout, source.shape, reads=True))
+            accesses.append(access_of_stack(layout, source.shape, reads=True))
         for result in group.results:
             layout = Layout(result, contiguous_strides(result.shape), 0)
-            accesses.append(_access_of_stack(layout, result.shape, reads=False))
+            accesses.append(access_of_stack(layout, result.shape, reads=False))
         feeder = self.fed.get(group)
         if feeder is not None:
             accesses += accesses_of_launch(feeder.kernel.launch)
