@@ -275,3 +275,21 @@ def test_each_step_of_a_chain_is_looked_at_once() -> None:
         return shared.asked
 
     assert questions(80) == 2 * questions(40)
+
+
+def test_kernels_alone() -> None:
+    """They are a chain up to the next call that is none of its steps."""
+    steps = Steps()
+    x, made = value(), [value() for _ in range(4)]
+    for source, result in zip([x, *made], made, strict=False):
+        steps.kernel([source], result)
+    other = steps.call(made[-1], primitive=IN_ANY_ORDER)
+    few = Stacks()
+    assert steps.chains(few, fixed=[made[-1], other]) == []
+    few.limits = replace(few.limits, turn_results=PART)
+    assert steps.chains(few, fixed=[made[-1], other]) == [(0, 3, made[:3])]
+    few.limits = replace(few.limits, turn_results=2 * PART)
+    (chain,) = steps.finder(few, fixed=[made[-1], other]).found()
+    assert (chain.turns, chain.scratch) == (2, 4 * PART)
+    few.limits = replace(few.limits, chained_size=8 * PART + 1)
+    assert steps.chains(few, fixed=[made[-1], other]) == []

@@ -205,13 +205,15 @@ class ChainFinder:
 
     def _turns_of_kernel(self, number: int) -> int:
         """How many turns a chain has that begins with a kernel, if there is one; 0 if it begins with no kernel."""
-        group = self.scheduled[number].group
-        if not isinstance(group, FusedGroup) or not group.roots or not group.roots[0].target.ndim:
+        group, launch, _ = self.scheduled[number]
+        if launch is None or not isinstance(group, FusedGroup):
             return 0
-        rows, results = group.roots[0].target.shape[0], {root.target for root in group.roots}
-        if rows < 2:
+        stores = [i.access for i in launch.kernel.instructions if i.operation == "store"]
+        written = list(dict.fromkeys([access.operand for access in stores if access is not None]))
+        if not written[0].shape:
             return 0
-        at_once = rows_at_once(rows, _bytes_of(results) // rows, self.target.limits.turn_results)
+        rows = written[0].shape[0]
+        at_once = rows_at_once(rows, _bytes_of(written) // rows, self.target.limits.turn_results)
         return rows // at_once if at_once else 0
 
     def _chain(self, first: int, last: int, turns: int, units: int) -> Chain | None:
