@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import NamedTuple
 
@@ -44,11 +44,14 @@ LARGEST_ROW = 8
 
 
 @as_a_whole
+@cache
 def rows_at_once(rows: int, size: int, most: int) -> int:
     """How many of ``rows`` rows of ``size`` bytes are a turn, of at most ``most`` bytes if possible; 0 if no number of
     rows would do, so that each turn has as many."""
-    largest = max([count for count in range(1, most // max(size, 1) + 1) if rows % count == 0], default=1)
-    return largest if most <= SMALLEST_PART * largest * size <= SMALLEST_PART * LARGEST_ROW * most else 0
+    if not most or not size or size > LARGEST_ROW * most:
+        return 0
+    largest, smallest = max(most // size, 1), max(-(-most // (SMALLEST_PART * size)), 1)
+    return next((count for count in range(largest, smallest - 1, -1) if rows % count == 0), 0)
 
 
 class ScheduledGroup(NamedTuple):
