@@ -297,6 +297,8 @@ TASKS = (
     formula("orbit", "10 Runge-Kutta steps, 10^6 pairs"),
     formula("reaction", "40 steps of a reaction, 10^6"),
     formula("water", "20 steps of shallow water, 500x500"),
+    formula("rings", "20 steps of heat on 4000 rings of 256 cells"),
+    formula("lattice", "binomial trees of 100 steps, 2000 options"),
     formula("patterns", "10 steps of two substances on a periodic grid, 500x500"),
     Task(
         "formula-gradient",

@@ -19,6 +19,7 @@ Range = tuple[float, float, tuple[int, ...]]
 
 GRID, DEPTHS, MILLION, SEA = (200, 200, 25), (25,), (1_000_000,), (500, 500)
 ORBIT_STEPS, REACTION_STEPS, WATER_STEPS, PATTERN_STEPS = 10, 40, 20, 10
+RING_STEPS, TREE_STEPS = 20, 100
 STEP = 0.01
 DEGREES = (8, 7, 5)
 
@@ -144,6 +145,23 @@ def patterns(xp: Any, u: Any, v: Any) -> list[Any]:
     return [u, v]
 
 
+def rings(xp: Any, heat: Any) -> Any:
+    """Explicit steps of heat that spreads along rings, each of which is a row."""
+    for _ in range(RING_STEPS):
+        heat = heat + 0.1 * (xp.roll(heat, 1, 1) - 2 * heat + xp.roll(heat, -1, 1))
+    return heat
+
+
+def lattice(_xp: Any, spot: Any, moved: Any) -> Any:
+    """Prices of options on a binomial tree, after Cox, Ross and Rubinstein; ``moved`` are the prices at its leaves, in
+    parts of the first one."""
+    missing = 100 - spot[:, None] * moved
+    value = 0.5 * (missing + abs(missing))
+    for _ in range(TREE_STEPS):
+        value = 0.9997 * (0.503 * value[:, 1:] + 0.497 * value[:, :-1])
+    return value[:, 0]
+
+
 FORMULAS: dict[str, tuple[Formula, list[Range]]] = {
     "seawater": (seawater, [(30, 40, GRID), (0, 30, GRID), (0, 500, DEPTHS)]),
     "polynomials": (polynomials, [(0, 1, GRID), (0, 1, GRID), (0, 1, DEPTHS)]),
@@ -154,6 +172,8 @@ FORMULAS: dict[str, tuple[Formula, list[Range]]] = {
     "orbit": (orbit, [(5, 10, MILLION), (2, 5, MILLION)]),
     "reaction": (reaction, [(0, 1, MILLION)]),
     "patterns": (patterns, [(0, 1, SEA), (0, 1, SEA)]),
+    "rings": (rings, [(0, 1, (4000, 256))]),
+    "lattice": (lattice, [(90, 110, (2000,)), (0.5, 2, (TREE_STEPS + 1,))]),
     "water": (water, [(99, 101, SEA), (-1, 1, SEA), (-1, 1, SEA)]),
 }
 
