@@ -53,6 +53,8 @@ class InstructionWriter:
         self.addresses: dict[int, str] = {}
         self.bases: dict[int, str] = {}
         self.scans: dict[int, Prefix] = {}
+        self.alike: dict[int, int] = {}
+        """For accesses that move with the loops as an earlier one does, the number of that one."""
         self.together: dict[int, ColumnAccesses] = {}
         """For the loads and stores that are done together with others, which these are."""
         self.beside: dict[int, Any] = {}
@@ -81,7 +83,7 @@ class InstructionWriter:
         """How far an access moves with the index of an axis, or with a computed value."""
         access = self.kernel.instructions[position].access
         assert access is not None
-        return "1" if access.is_one(kind, number) else self.number(position, kind, number)
+        return "1" if access.is_one(kind, number) else self.number(self.alike.get(position, position), kind, number)
 
     def _prepare(self, position: int) -> None:
         """Write the base address of the operand of an access."""
@@ -110,11 +112,15 @@ class InstructionWriter:
 
     def _advance(self, kind: str, axis: int, index: str, positions: Sequence[int]) -> None:
         """Add ``index`` times its stride to the offset of every access that moves along the axis."""
+        known: dict[tuple[str, str], str] = {}
         for position in positions:
             key = (position, kind, axis)
             if key in self.layout:
-                step = self.e.assign(f"mul i64 {index}, {self.stride(*key)}")
-                self.offsets[position] = self.e.assign(f"add i64 {self.offsets[position]}, {step}")
+                before, stride = self.offsets[position], self.stride(*key)
+                if (before, stride) not in known:
+                    step = self.e.assign(f"mul i64 {index}, {stride}")
+                    known[before, stride] = self.e.assign(f"add i64 {before}, {step}")
+                self.offsets[position] = known[before, stride]
 
     def _lanes_before(self, stop: str) -> str:
         """The mask of the current lanes that are before ``stop``."""

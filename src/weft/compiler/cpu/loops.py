@@ -61,6 +61,7 @@ class _Generator(SweepLoops):
     def __init__(self, kernel: Kernel, schedule: CpuSchedule) -> None:
         super().__init__(kernel, schedule)
         self.together = {number: together for together in schedule.columns for number, _ in together.members}
+        self.alike = dict(schedule.alike)
         self.sweep_outer = schedule.walk.sweeps_outside
         self.saved: dict[int, str] = {}
         self.ahead: dict[int, str] = {}

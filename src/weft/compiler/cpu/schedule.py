@@ -13,6 +13,7 @@ from weft.compiler.cpu import transposed_tiles
 from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
 from weft.compiler.cpu.columns import columns_of
 from weft.compiler.cpu.interiors import has_interior
+from weft.compiler.cpu.offsets import alike_accesses
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
@@ -101,7 +102,7 @@ class CpuSchedule(Schedule):
     tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with their
     strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
     transposed. If ``single``, all lanes of a row are a part of one vector. ``has_interior``: whether rows have a loop
-    over their `Interior`."""
+    over their `Interior`. ``alike`` are accesses of short rows that move as earlier ones do, which they name."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -123,12 +124,14 @@ class CpuSchedule(Schedule):
     columns: tuple[ColumnAccesses, ...] = ()
     single: bool = False
     has_interior: bool = False
+    alike: tuple[tuple[int, int], ...] = ()
 
     @property
     def text(self) -> str:
         parts = [self.walk.value, "in chunks" if self.in_chunks else "", "in parts" if self.in_parts else ""]
         parts += ["folds apart" if self.folds_apart else "", "single" if self.single else ""]
         parts.append("interior apart" if self.has_interior else "")
+        parts += [f"%{number} moves as %{other}" for number, other in self.alike]
         if self.cut is not None and max(self.cut.at_once) > 1:
             parts.append("several vectors at once")
         for name, numbers in (
@@ -258,6 +261,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         columns_of(kernel, bodies, [*transposed, *swept]),
         _is_single(launch, walk),
         walk is Walk.PLAIN and has_interior(launch),
+        alike_accesses(launch) if walk is Walk.PLAIN else (),
     )
 
 
