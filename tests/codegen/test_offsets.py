@@ -9,8 +9,8 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
-from weft.compiler.cpu.schedule import CpuSchedule
-from weft.runtime.host import host
+from weft.compiler.cpu.schedule import row_schedule_of, schedule_of
+from weft.compiler.kernel import Launch
 
 
 def weighted(x: Any, w: Any) -> Any:
@@ -18,20 +18,28 @@ def weighted(x: Any, w: Any) -> Any:
     return sum(w[..., i : i + 1] * x[:, i : i + w.shape[1]] for i in range(5))
 
 
-def alike_in(*arguments: mx.array) -> list[tuple[tuple[int, int], ...]]:
+def launch_of(*arguments: mx.array) -> Launch:
+    """The only kernel that sums of rows need."""
     with mx.stream(mx.cpu):
         plans = plans_of(mx.compile(weighted), *arguments)
-    launches = [record.launch for plan in plans for record in plan.describe().records if record.launch is not None]
-    schedules = [host.target.schedule(launch) for launch in launches]
-    return [schedule.alike for schedule in schedules if isinstance(schedule, CpuSchedule)]
+    (launch,) = [record.launch for plan in plans for record in plan.describe().records]
+    assert launch is not None
+    return launch
 
 
 @pytest.mark.parametrize(("lanes", "shared"), [(3, True), (16, True), (40, True), (128, True), (129, False)])
 def test_slices_of_one_array(lanes: int, shared: bool, rng: np.random.Generator) -> None:
     x, w = rng.normal(size=(3, 13, lanes)).astype(np.float32), rng.normal(size=(3, 9, 5)).astype(np.float32)
-    (alike,) = alike_in(mx.array(x), mx.array(w))
-    assert (len(alike) > 7) is shared
+    assert (len(schedule_of(launch_of(mx.array(x), mx.array(w))).alike) > 7) is shared
     np.testing.assert_allclose(np.array(weighted(mx.array(x), mx.array(w))), weighted(x, w), rtol=1e-5, atol=1e-5)
+
+
+def test_a_call_that_runs_the_kernel_changes_strides() -> None:
+    """Where the kernel is attached to a product, say, and reads rectangles of its result in scratch memory."""
+    launch = launch_of(mx.zeros((3, 13, 16)), mx.zeros((3, 9, 5)))
+    attached = row_schedule_of(launch)
+    assert attached is not None
+    assert attached.alike == ()
 
 
 def test_the_same_kernel_with_other_strides(rng: np.random.Generator) -> None:

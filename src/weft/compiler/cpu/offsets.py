@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.kernel import Launch
 
 LONGEST_ROW, FEWEST = 128, 3
@@ -14,13 +15,16 @@ def alike_accesses(launch: Launch) -> tuple[tuple[int, int], ...]:
     Each of several slices of one array needs a multiplication and an addition for each axis of rows otherwise."""
     if not launch.row_extents or launch.lane_extent > LONGEST_ROW:
         return ()
-    first: dict[tuple[int, ...], int] = {}
+    first = ComparedKeys()
     found = []
     for number, instruction in enumerate(launch.kernel.instructions):
         access = instruction.access
         if access is None or access.operand is None or access.computed:
             continue
-        earlier = first.setdefault((*access.rows, *access.sweeps, access.lane), number)
-        if earlier != number:
+        strides = *access.rows, *access.sweeps, access.lane
+        earlier = first.get(strides)
+        if earlier is None:
+            first[strides] = number
+        else:
             found.append((number, earlier))
     return tuple(found) if len(found) >= FEWEST else ()

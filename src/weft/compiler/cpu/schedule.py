@@ -266,13 +266,14 @@ def schedule_of(launch: Launch) -> CpuSchedule:
 
 
 def row_schedule_of(launch: Launch) -> CpuSchedule | None:
-    """A schedule whose units are whole rows, without streamed stores, because caches hold the results; None if rows
-    have to be done together."""
+    """A schedule whose units are whole rows, for a kernel that a call runs on rectangles of its result: without
+    streamed stores, because caches hold the results, and without offsets that accesses share, because the call changes
+    strides. None if rows have to be done together."""
     found = schedule_of(launch)
     if found.walk is Walk.TILED or found.walk.sweeps_outside:
         return None
     block = max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)) if found.block else 0
-    return replace(found, streamed=(), block=block, blocks=1, rows=1, units=_row_units(launch, 1), grain=1)
+    return replace(found, streamed=(), block=block, blocks=1, rows=1, units=_row_units(launch, 1), grain=1, alike=())
 
 
 def _is_single(launch: Launch, walk: Walk) -> bool:
