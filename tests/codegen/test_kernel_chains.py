@@ -132,6 +132,20 @@ def test_bits_are_those_of_the_operations(count: int, shape: tuple[int, ...], rn
     assert chains > count // 4
 
 
+@pytest.mark.parametrize("moves", [(20, 0), (0, 1, 0, 3), (40, 1, 20, 20)], ids=str)
+def test_steps_with_nothing_to_do(moves: tuple[int, ...], rng: np.random.Generator) -> None:
+    """Rotations by a whole turn leave a box empty, for which no kernel runs."""
+    x = mx.array(rng.uniform(-1, 1, (24, 20)).astype(np.float32))
+
+    def function(keep: Callable[[mx.array], mx.array], x: mx.array) -> tuple[mx.array, mx.array]:
+        y = keep(x * 2)
+        for move in moves:
+            x, y = keep(x + mx.roll(x, move, 1) * y), keep(y - mx.roll(y, move, 1))
+        return x, y
+
+    assert_same_bits(mx.compile(lambda x: function(lambda z: z, x))(x), function(stored, x))
+
+
 def test_gradients_through_many_steps(rng: np.random.Generator) -> None:
     x = mx.array(rng.uniform(-1, 1, (24, 20)), mx.float64)
 

@@ -18,6 +18,7 @@ from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer
 from weft.compiler.codegen.nest import Reductions, folded_in_parts
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, module_of
+from weft.compiler.cpu.kinds import needed_for_index
 from weft.compiler.cpu.memory import READ_LATER, WRITE_SOON, prefetch
 from weft.compiler.cpu.piece_functions import pieces_in_order
 from weft.compiler.cpu.schedule import (
@@ -25,7 +26,6 @@ from weft.compiler.cpu.schedule import (
     SWEEP_OUTER_ROWS,
     CpuSchedule,
     Walk,
-    needed_for_index,
 )
 from weft.compiler.cpu.sweep_squares import SweepLoops
 from weft.compiler.kernel import SWEEP_PART, Instruction, Kernel

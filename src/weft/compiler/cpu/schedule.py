@@ -13,9 +13,18 @@ from weft.compiler.cpu import transposed_tiles
 from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
 from weft.compiler.cpu.columns import columns_of
 from weft.compiler.cpu.interiors import has_interior
+from weft.compiler.cpu.kinds import (
+    STREAM_BYTES,
+    folds_lanes_apart,
+    folds_rows_of_memory,
+    passes_caches,
+    reads_far_rows,
+    scatters_rows,
+    writes_far,
+)
 from weft.compiler.cpu.offsets import alike_accesses
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
-from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.passes import SHORT_ROW, Pass, folds_apart, is_expensive, nothing, passes_of
 from weft.compiler.target import Schedule
@@ -54,17 +63,12 @@ SHORTEST_LANE_BLOCK = 1 << 11
 DISTANT_BYTES = 1 << 19
 APART_COST = 16
 
-# Outputs of fewer bytes may still be in the last cache when they are read.
-STREAM_BYTES = 1 << 24
-
-# Operands of at least this many bytes are often not in a near cache. Short rows at computed locations are prefetched,
-# as many rows ahead as have LANES_AHEAD lanes together. Longer rows are read ahead by the processor itself.
-FAR_BYTES = 1 << 21
+# Short rows at computed locations are prefetched, as many rows ahead as have LANES_AHEAD lanes together. Longer rows
+# are read ahead by the processor itself.
 LONGEST_AWAITED = 256
 LANES_AHEAD = 512
 # Stores at computed locations are prefetched this many turns of the sweep ahead, if few instructions compute them.
 TURNS_AHEAD = 32
-MOST_FOR_INDEX = 12
 
 
 class Walk(enum.Enum):
@@ -222,7 +226,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     is_tiled = kernel.lane == "parallel" and not kernel.sweeps and bool(kernel.rows) and cut is None
     if is_tiled and launch.row_extents[-1] >= FEWEST_TILE_ROWS:
         transposed = [number for number, instruction in instructions if reads_along_rows(instruction)]
-    streamed = [number for number, instruction in instructions if _passes_caches(instruction, kernel)]
+    streamed = [number for number, instruction in instructions if passes_caches(instruction, kernel)]
     walk = Walk.PIECES if cut is not None else Walk.TILED if transposed else _walk(launch)
     cost = _cost_of_element(kernel)
     block = _block(launch, walk, cost)
@@ -233,10 +237,10 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     grain = max(1, COST_PER_GRAIN * units // max(1, work))
     awaited: list[int] = []
     if walk is Walk.PLAIN and kernel.lane == "parallel" and launch.lane_extent <= LONGEST_AWAITED:
-        awaited = [number for number, instruction in instructions if _reads_far_rows(instruction, kernel)]
+        awaited = [number for number, instruction in instructions if reads_far_rows(instruction, kernel)]
     ahead = LANES_AHEAD // max(launch.lane_extent, 1) if awaited else 0
     if walk is Walk.PLAIN and kernel.sweeps and launch.sweep_extents[-1] > TURNS_AHEAD:
-        awaited = [number for number, _ in instructions if _writes_far(number, kernel)]
+        awaited = [number for number, _ in instructions if writes_far(number, kernel)]
         ahead = TURNS_AHEAD if awaited else 0
     swept = swept_loads(launch) if walk is Walk.PLAIN else ()
     bodies = [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces]
@@ -327,9 +331,9 @@ def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
     shortest = LANE_BLOCK
     if any(instruction.operation == "scan" for instruction in launch.kernel.instructions):
         shortest = SHORTEST_BLOCK
-    elif _scatters_rows(launch.kernel):
+    elif scatters_rows(launch.kernel):
         shortest = SHORTEST_SCATTERED
-    elif walk.sweeps_outside or (walk is Walk.PLAIN and _folds_lanes_apart(launch.kernel)):
+    elif walk.sweeps_outside or (walk is Walk.PLAIN and folds_lanes_apart(launch.kernel)):
         of_grain = _whole_vectors(COST_PER_GRAIN // max(1, cost * prod(launch.sweep_extents)))
         of_thread = _whole_vectors(max(1, lanes // thread_count()))
         shortest = max(min(SHORTEST_FOLDED, of_thread), of_grain)
@@ -348,7 +352,7 @@ def _walk(launch: Launch) -> Walk:
         saves = any(current.recalled for current in passes_of(kernel, worth_saving=is_expensive, apart=apart))
         return Walk.SHORT_ROWS if saves else Walk.PLAIN
     large = launch.lane_extent > VIRTUAL_LANES and prod(launch.sweep_extents) >= SWEEP_OUTER_ROWS
-    by_rows = _folds_rows_of_memory(kernel) or _scatters_rows(kernel)
+    by_rows = folds_rows_of_memory(kernel) or scatters_rows(kernel)
     if kernel.lane == "parallel" and kernel.sweeps and large and by_rows:
         return Walk.ROW_BY_ROW if _goes_row_by_row(launch) else Walk.SWEEP_OUTER
     return Walk.PLAIN
@@ -376,7 +380,7 @@ def _goes_row_by_row(launch: Launch) -> bool:
         if i.operation == "reduce" and i.primitive.reducer.needs_index:
             return True
         far = far or (i.operation == "load" and i.level is Level.SWEEP and _reads_far_apart(i, launch))
-    return far and not _scatters_rows(kernel)
+    return far and not scatters_rows(kernel)
 
 
 def _reads_far_apart(load: Instruction, launch: Launch) -> bool:
@@ -412,110 +416,3 @@ def _in_cells(kernel: Kernel, transposed: Sequence[int]) -> bool:
     are those of two bytes if the processor has masks for them."""
     in_squares = (2, 4) if "+avx512bw" in host.current().features else (4,)
     return any(kernel.instructions[number].dtype.size not in in_squares for number in transposed)
-
-
-def _folds_rows_of_memory(kernel: Kernel) -> bool:
-    """Whether a kernel is a single pass that folds or scans contiguous rows element by element."""
-    operations = {instruction.operation for instruction in kernel.instructions}
-    scans = "scan" in operations
-    if sum(bool(found.roots) for found in passes_of(kernel)) > 1:
-        return False
-    for instruction in kernel.instructions:
-        if instruction.stage > 1 or (instruction.operation == "reduce" and not instruction.varying):
-            return False
-        stored = instruction.operation == "store" and instruction.level is Level.SWEEP
-        if stored and (instruction.stage or not scans):
-            return False
-    reads = [i.access for i in kernel.instructions if i.operation == "load" and i.level is Level.SWEEP]
-    return any(access is not None and access.lane_stride is LaneStride.ONE for access in reads)
-
-
-def _scatters_rows(kernel: Kernel) -> bool:
-    """Whether a kernel only writes rows, one after the other, at computed locations."""
-    for instruction in kernel.instructions:
-        access = instruction.access
-        if instruction.operation in ("reduce", "scan"):
-            return False
-        if instruction.operation == "store":
-            assert access is not None
-            by_lane = any(kernel.instructions[value].varying for value, _ in access.computed)
-            if by_lane or access.lane_stride is not LaneStride.ONE:
-                return False
-    return bool(kernel.sweeps)
-
-
-def _folds_lanes_apart(kernel: Kernel) -> bool:
-    """Whether rows can be folded in blocks of lanes by different threads at no cost. None computes what others compute
-    too, and what is stored in sweeps begins at a vector in each row: then few threads write to the same cache line."""
-    for instruction in kernel.instructions:
-        in_sweep = instruction.level is Level.SWEEP
-        computed = instruction.operation == "reduce" or (instruction.operation == "apply" and in_sweep)
-        if computed and not instruction.varying:
-            return False
-        access = instruction.access
-        if instruction.operation == "store" and in_sweep and (access is None or not _is_aligned(access)):
-            return False
-    return bool(kernel.sweeps)
-
-
-def _reads_far_rows(instruction: Instruction, kernel: Kernel) -> bool:
-    """Whether an instruction loads contiguous lanes at a location that is computed for each row, from an operand that
-    near caches cannot hold."""
-    access = instruction.access
-    if instruction.operation != "load" or access is None or not access.computed or kernel.sweeps:
-        return False
-    by_row = not any(kernel.instructions[value].varying for value, _ in access.computed)
-    large = access.operand.size * access.dtype.size >= FAR_BYTES
-    return by_row and large and access.lane_stride is LaneStride.ONE and instruction.stage == 0
-
-
-def _writes_far(number: int, kernel: Kernel) -> bool:
-    """Whether a store is at a location that is computed for each turn of a sweep, in memory that near caches cannot
-    hold. A store that adds is not meant: the processor executes its load early, but a plain store has none."""
-    instruction = kernel.instructions[number]
-    access = instruction.access
-    if instruction.operation != "store" or access is None or not access.computed or kernel.lane == "reduced":
-        return False
-    needed = [kernel.instructions[value] for value in needed_for_index(kernel, number)]
-    simple = all(one.operation in ("load", "apply", "index", "scalar") and not one.varying for one in needed)
-    large = access.operand.size * access.dtype.size >= FAR_BYTES
-    return simple and len(needed) <= MOST_FOR_INDEX and large and instruction.combine is None
-
-
-def needed_for_index(kernel: Kernel, number: int) -> list[int]:
-    """The instructions from which the location of an access is computed, in order."""
-    access = kernel.instructions[number].access
-    assert access is not None
-    found: set[int] = set()
-    pending = [value for value, _ in access.computed]
-    while pending:
-        value = pending.pop()
-        if value not in found:
-            found.add(value)
-            pending.extend(kernel.instructions[value].sources)
-    return sorted(found)
-
-
-def _passes_caches(instruction: Instruction, kernel: Kernel) -> bool:
-    """Whether a store goes past the caches, because they could not hold the array. Then memory need not be read before
-    it is written.
-
-    A backward walk over a row is excluded: its vectors begin at the end of the row, so they are not aligned.
-    """
-    access = instruction.access
-    if instruction.operation != "store" or access is None or access.computed:
-        return False
-    if instruction.where is not None or instruction.combine is not None or not instruction.varying:
-        return False
-    if not _is_large_and_aligned(access) or access.lane_stride is not LaneStride.ONE:
-        return False
-    return kernel.lane != "reduced" or not kernel.backwards
-
-
-def _is_large_and_aligned(access: Access) -> bool:
-    return access.operand.size * access.dtype.size >= STREAM_BYTES and _is_aligned(access)
-
-
-def _is_aligned(access: Access) -> bool:
-    """Whether each row of an access begins at a whole vector."""
-    return all(stride % VIRTUAL_LANES == 0 for stride in (access.offset, *access.rows, *access.sweeps))

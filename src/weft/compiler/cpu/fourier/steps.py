@@ -14,7 +14,7 @@ from weft.compiler.cpu.fourier.access import COMPLEX, FLOAT, ComplexAccess
 from weft.compiler.cpu.fourier.long_rows import long_convolutions, long_half_rows, long_real_rows, long_rows
 from weft.compiler.cpu.fourier.runner import Axis, TransformLoops, other_axes
 from weft.compiler.cpu.fourier.stages import End, Stages, plane_bytes, runs_in_row, share_vectors, vector_width
-from weft.compiler.cpu.schedule import FAR_BYTES
+from weft.compiler.cpu.kinds import FAR_BYTES
 from weft.primitives.fourier_lengths import scale_of, split_of, work_length
 from weft.primitives.routine import RoutineCall, RoutineStep
 
