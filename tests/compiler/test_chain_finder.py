@@ -26,6 +26,7 @@ from weft import dtypes
 from weft.compiler.fusion.groups import FusedGroup, Layout
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
 from weft.compiler.planning.chains import MOST_ENTRIES, PASSING_PART, ScheduledGroup
+from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.primitives import Primitive
 
