@@ -36,8 +36,19 @@ IN_ROWS += [(5, 8, 9), (7, 6, 8), (11, 7, 15), (7, 4, 4), (7, 3, 4), (10, 5, 16)
 """More of those that are multiplied row by row."""
 IN_STRIPS = [(4, 64, 64), (64, 9, 40), (33, 40, 20), (13, 24, 17), (6, 33, 16), (27, 48, 48), (2, 20, 20), (5, 56, 8)]
 """Those that are multiplied strip by strip on processors with short vectors."""
-SINGLES = [(6, 1, 4), (7, 1, 7), (8, 1, 9), (9, 1, 70), (15, 1, 16), (16, 1, 17), (17, 1, 33), (24, 1, 24), (31, 1, 5)]
-SINGLES += [(50, 1, 50), (64, 1, 64), (6, 1, 256), (1, 24, 24), (1, 9, 35), (1, 33, 6)]
+SINGLES = [(8, 1, 4), (7, 1, 6), (8, 1, 9), (9, 1, 70), (15, 1, 16), (16, 1, 17), (17, 1, 33), (24, 1, 24), (31, 1, 5)]
+SINGLES += [
+    (50, 1, 50),
+    (64, 1, 64),
+    (6, 1, 256),
+    (1, 24, 24),
+    (1, 9, 35),
+    (1, 33, 6),
+    (2, 1, 8),
+    (3, 1, 24),
+    (5, 1, 12),
+    (1, 4, 9),
+]
 """Those with a vector each, in vectors of rows of several matrices."""
 KINDS = [[*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], SINGLES]
 
@@ -100,14 +111,15 @@ def test_matrices_with_a_vector_each(dtype: mx.Dtype, cases: Cases) -> None:
 
 
 def test_vectors_are_multiplied_in_vectors_of_rows() -> None:
-    """With a transposed matrix or few rows they are not."""
+    """With a transposed matrix, or with few rows or terms, or many, they are not."""
     for extents in SINGLES:
         rows, columns, inner = extents if extents[1] == 1 else (extents[1], 1, extents[2])
         tiny = Tiny(dtypes.float32, dtypes.float32, (rows, columns, inner), (inner, 1, 1, 1))
         assert single_columns.takes(tiny)
         assert not single_columns.takes(tiny._replace(strides=(1, rows, 1, 1)))
         assert not single_columns.takes(tiny._replace(source=dtypes.float16))
-    assert not single_columns.takes(Tiny(dtypes.float32, dtypes.float32, (5, 1, 8), (8, 1, 1, 1)))
+    for few in [(5, 1, 7), (6, 1, 6), (1, 1, 24), (9, 1, 3), (6, 1, 257), (65, 1, 64), (9, 2, 9)]:
+        assert not single_columns.takes(Tiny(dtypes.float32, dtypes.float32, few, (few[2], 1, 1, 1)))
 
 
 STACKS = """

@@ -26,8 +26,9 @@ from .groups import GROUPS, GroupWriter, Tiny
 
 PIECE_BYTES = 16
 """How much of a row is transposed at once."""
-FEWEST_ROWS = 6
-"""With fewer rows, too many matrices have rows in a vector."""
+MANY, MANY_TOGETHER = 8, 13
+"""With fewer rows and terms than the first number, and than the second one together, vectors of results in the order of
+memory take less time: vectors of rows have those of many matrices."""
 MOST_ELEMENTS = 4096
 """How many elements a matrix has at most: threads can share the rows of larger ones elsewhere."""
 AT_ONCE = 2
@@ -43,7 +44,8 @@ def takes(tiny: Tiny) -> bool:
     if columns != 1 or a_inner != 1 or b_inner != 1 or tiny.source not in DTYPES:
         return False
     few = tiny.sizes["a"] <= MOST_ELEMENTS and inner <= DEPTH
-    return few and rows >= FEWEST_ROWS and inner >= PIECE_BYTES // tiny.source.size
+    enough = max(rows, inner) >= MANY or rows + inner >= MANY_TOGETHER
+    return few and enough and rows > 1 and inner >= PIECE_BYTES // tiny.source.size
 
 
 class _Block(NamedTuple):
