@@ -16,7 +16,7 @@ from tests.sampling import Cases
 from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.cpu.products import matmul
-from weft.compiler.cpu.products.tiny import converted_stacks
+from weft.compiler.cpu.products.tiny import converted_stacks, single_columns
 from weft.compiler.cpu.products.tiny import stacks as tiny_stacks
 from weft.compiler.cpu.products.tiny.groups import Tiny
 from weft.primitives.routine import Operand, RoutineCall
@@ -36,6 +36,21 @@ IN_ROWS += [(5, 8, 9), (7, 6, 8), (11, 7, 15), (7, 4, 4), (7, 3, 4), (10, 5, 16)
 """More of those that are multiplied row by row."""
 IN_STRIPS = [(4, 64, 64), (64, 9, 40), (33, 40, 20), (13, 24, 17), (6, 33, 16), (27, 48, 48), (2, 20, 20), (5, 56, 8)]
 """Those that are multiplied strip by strip on processors with short vectors."""
+SINGLES = [(8, 1, 4), (7, 1, 6), (8, 1, 9), (9, 1, 70), (15, 1, 16), (16, 1, 17), (17, 1, 33), (24, 1, 24), (31, 1, 5)]
+SINGLES += [
+    (50, 1, 50),
+    (64, 1, 64),
+    (6, 1, 256),
+    (1, 24, 24),
+    (1, 9, 35),
+    (1, 33, 6),
+    (2, 1, 8),
+    (3, 1, 24),
+    (5, 1, 12),
+    (1, 4, 9),
+]
+"""Those with a vector each, in vectors of rows of several matrices."""
+KINDS = [[*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], SINGLES]
 
 pytestmark = pytest.mark.skipif(
     not tiny_stacks.may_take((1, 1, 1), dtypes.float32), reason="this processor computes them row by row"
@@ -69,7 +84,7 @@ def assert_same(found: mx.array, wanted: mx.array) -> None:
 def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases: Cases) -> None:
     ways = list(
         product(
-            [*EXTENTS, *NARROW, *NARROW, *IN_ROWS, *IN_ROWS, *IN_STRIPS, *IN_STRIPS],
+            [*EXTENTS, *NARROW, *NARROW, *IN_ROWS, *IN_ROWS, *IN_STRIPS, *IN_STRIPS, *SINGLES],
             [(False, False), (True, False), (False, True), (True, True)],
             [2, 37, 230],
         )
@@ -83,10 +98,35 @@ def test_matrices_of_a_stack_are_those_of_single_products(dtype: mx.Dtype, cases
         assert_same(a @ b, wanted)
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float64, mx.int32, mx.int64], ids=str)
+def test_matrices_with_a_vector_each(dtype: mx.Dtype, cases: Cases) -> None:
+    """Vectors of rows end inside of matrices, and pieces of rows overlap."""
+    for (rows, columns, inner), count in cases.some(8, list(product(SINGLES, [1, 2, 3, 5, 37]))):
+        rows, transposed = max(rows, columns), rows == 1
+        a, x = numbers(count, rows, inner, dtype=dtype), numbers(count, inner, dtype=dtype)
+        wanted = mx.stack([a[n] @ x[n] for n in range(count)])
+        mx.eval(a, x, wanted)
+        found = x[:, None] @ a.mT if transposed else a @ x[..., None]
+        assert_same(found.reshape(count, rows), wanted)
+
+
+def test_vectors_are_multiplied_in_vectors_of_rows() -> None:
+    """With a transposed matrix, or with few rows or terms, or many, they are not."""
+    for extents in SINGLES:
+        rows, columns, inner = extents if extents[1] == 1 else (extents[1], 1, extents[2])
+        tiny = Tiny(dtypes.float32, dtypes.float32, (rows, columns, inner), (inner, 1, 1, 1))
+        assert single_columns.takes(tiny)
+        assert not single_columns.takes(tiny._replace(strides=(1, rows, 1, 1)))
+        assert not single_columns.takes(tiny._replace(source=dtypes.float16))
+    for few in [(5, 1, 7), (6, 1, 6), (1, 1, 24), (9, 1, 3), (6, 1, 257), (65, 1, 64), (9, 2, 9)]:
+        assert not single_columns.takes(Tiny(dtypes.float32, dtypes.float32, few, (few[2], 1, 1, 1)))
+
+
 STACKS = """
 import hashlib, numpy as np, weft.core as mx
 rng, found = np.random.default_rng(0), hashlib.sha1()
 extents = (2, 3, 5), (9, 2, 9), (4, 4, 7), (7, 7, 7), (8, 8, 8), (9, 12, 9), (3, 6, 300), (1, 3, 600)
+extents += (9, 1, 35), (1, 24, 24)
 for rows, columns, terms in extents:
     for dtype in (mx.float32, mx.float64, mx.bfloat16, mx.float16):
         half = terms // 2
@@ -149,9 +189,12 @@ def step_in(memory: Sequence[int], count: int, extents: tuple[int, int, int], dt
     return lambda units: native(numbers, table, 0, units), step.units
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
-def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases: Cases) -> None:
-    for extents, count in cases.some(3, list(product([*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], [2, 31, 64, 700]))):
+def test_no_memory_behind_a_stack_is_read_or_written(
+    kind: list[tuple[int, int, int]], dtype: dtypes.Dtype, cases: Cases
+) -> None:
+    for extents, count in cases.some(3, list(product(kind, [2, 31, 64, 700]))):
         rows, columns, inner = extents
         sizes = rows * inner, inner * columns, rows * columns
         memory = [Guarded(count * size * dtype.size) for size in sizes]
@@ -159,9 +202,12 @@ def test_no_memory_behind_a_stack_is_read_or_written(dtype: dtypes.Dtype, cases:
         run(units)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16, dtypes.bfloat16], ids=str)
-def test_a_share_of_a_stack_leaves_other_results_alone(dtype: dtypes.Dtype, cases: Cases) -> None:
-    for extents, count in cases.some(3, list(product([*EXTENTS, *NARROW, *IN_ROWS, *IN_STRIPS], [2, 31, 64]))):
+def test_a_share_of_a_stack_leaves_other_results_alone(
+    kind: list[tuple[int, int, int]], dtype: dtypes.Dtype, cases: Cases
+) -> None:
+    for extents, count in cases.some(3, list(product(kind, [2, 31, 64]))):
         rows, columns, inner = extents
         a, b, c = [np.zeros(count * n * dtype.size, np.uint8) for n in (rows * inner, inner * columns, rows * columns)]
         run, units = step_in([x.ctypes.data for x in (a, b, c)], count, extents, dtype)

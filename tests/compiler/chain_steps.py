@@ -46,7 +46,9 @@ class Stacks(Target):
 
     kind = key = "stacks"
     foreign = 7
-    limits: FusionLimits = replace(CpuTarget.limits, uncached_size=4 * PART, turn_results=0, chained_size=0)
+    limits: FusionLimits = replace(
+        CpuTarget.limits, uncached_size=4 * PART, turn_size=PART // 4, turn_results=0, chained_size=0
+    )
 
     def __init__(self, units: int = 2, uncached_size: int = 4 * PART) -> None:
         super().__init__()

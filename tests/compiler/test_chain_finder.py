@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -25,6 +26,7 @@ from weft import dtypes
 from weft.compiler.fusion.groups import FusedGroup, Layout
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
 from weft.compiler.planning.chains import MOST_ENTRIES, PASSING_PART, ScheduledGroup
+from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.primitives import Primitive
 
@@ -132,14 +134,66 @@ def test_how_much_has_to_be_inside(limit: int) -> None:
     assert found == ([(0, 1, [product])] if limit == 4 * PART else [])
 
 
-@pytest.mark.parametrize("size", [PART, PART + 1])
-def test_how_much_a_turn_has_inside(size: int) -> None:
+@pytest.mark.parametrize("size", [PART // 2, PART // 2 + 1])
+def test_how_much_a_turn_has_inside_for_each_step(size: int) -> None:
     steps = Steps()
     product = steps.call(value())
     result = steps.call(product)
     target = Stacks()
     target.limits = replace(target.limits, turn_size=size)
-    assert steps.chains(target, fixed=[result]) == ([(0, 1, [product])] if size == PART else [])
+    assert steps.chains(target, fixed=[result]) == ([(0, 1, [product])] if size == PART // 2 else [])
+
+
+@pytest.mark.parametrize(
+    ("stack", "most", "turns"),
+    [
+        ((12,), 2 * PART - 1, 12),
+        ((12,), 2 * PART, 6),
+        ((12,), 5 * PART, 3),  # five do not divide twelve
+        ((12,), 99 * PART, 2),
+        ((13,), 5 * PART, 13),
+        ((3, 4), 3 * PART, 6),  # four turns would have matrices of two rows of the stack
+        ((2, 3), 3 * PART, 2),
+    ],
+)
+def test_a_turn_has_several_small_matrices(stack: tuple[int, ...], most: int, turns: int) -> None:
+    steps = Steps()
+    shape = (*stack, *STACK[1:])
+    result = steps.call(steps.call(value(shape), shape=shape), shape=shape)
+    target = Stacks()
+    target.limits = replace(target.limits, turn_results=most)
+    (chain,) = steps.finder(target, fixed=[result]).found()
+    assert chain.turns == turns
+    assert chain.scratch == PART * prod(stack) // turns
+
+
+def test_turns_are_enough_for_all_threads() -> None:
+    class Many(Stacks):
+        def chain_units(self, turns: int) -> int:
+            return 4 if turns >= 4 else 0
+
+    steps = Steps()
+    result = steps.call(steps.call(value((12, 16, 16)), shape=(12, 16, 16)), shape=(12, 16, 16))
+    target = Many()
+    target.limits = replace(target.limits, turn_results=99 * PART)
+    (chain,) = steps.finder(target, fixed=[result]).found()
+    assert (chain.turns, chain.units) == (4, 4)
+
+
+def test_a_turn_has_one_matrix_if_a_step_cannot_be_divided_otherwise() -> None:
+    class ByMatrix(Turns):
+        def divided(self, launch: Launch, turns: int) -> Schedule | None:
+            return self if turns == STACK[0] else None
+
+    class Target(Stacks):
+        def schedule(self, launch: Launch) -> Schedule | None:
+            return ByMatrix()
+
+    steps, target = Steps(), Target()
+    three_steps(steps, schedule=ByMatrix())
+    target.limits = replace(target.limits, turn_results=2 * PART)
+    (chain,) = steps.finder(target).found()
+    assert (chain.first, chain.last, chain.turns) == (0, 2, STACK[0])
 
 
 @pytest.mark.parametrize(("part", "there"), [(PASSING_PART - 2, True), (PASSING_PART - 1, False)])

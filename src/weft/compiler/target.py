@@ -71,11 +71,11 @@ class FusionLimits:
       operations. So is a value that is computed, by as many operations, from values that are in memory anyway.
     - ``uncached_size``: values of at least this many bytes are not expected to stay in caches. For them, the second
       rule allows ``repeated_operations`` for each byte of an element.
-    - ``turn_size``: a turn of a chain has temporaries of at least this many bytes. With fewer, its calls take longer
-      than storing and reading these in memory.
-    - ``turn_results``, ``chained_size``: a turn of a chain of kernels alone has results of about ``turn_results`` bytes
-      (0: there are no such chains), and the steps one by one would need at least ``chained_size`` bytes of temporaries
-      at a time. Fewer stay in a cache anyway.
+    - ``turn_size``: a turn of a chain has temporaries of at least this many bytes for each of its steps. With fewer,
+      calling them takes longer than storing and reading these in memory.
+    - ``turn_results``, ``chained_size``: a turn of several small matrices, or of a chain of kernels alone, has results
+      of about ``turn_results`` bytes (0: there are none). For kernels alone, the steps one by one would need at least
+      ``chained_size`` bytes of temporaries at a time. Fewer stay in a cache anyway.
     - ``short_row``: rows of fewer elements are joined; see `short_rows`.
     - ``narrow_row``: reductions of up to so many elements are unrolled whatever else uses these; see
       `short_reductions`.

@@ -33,7 +33,7 @@ class CpuTarget(Target):
         repeated_operations=8,
         fewer=4,
         uncached_size=1 << 20,
-        turn_size=1 << 10,
+        turn_size=3 << 8,
         turn_results=1 << 14,
         chained_size=1 << 16,
         short_row=64,

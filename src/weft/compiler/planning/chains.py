@@ -3,7 +3,8 @@
 A product of a stack of matrices, elementwise work on it, and a product of that: each of these steps goes over the
 stack, and no matrix depends on another one. So all steps may be done for the first matrix, then all for the second: one
 turn each. Temporaries between these steps then need the memory of one turn only, and stay in a cache. The same code
-runs for the same units of work, so results are the same bits.
+runs for the same units of work, so results are the same bits. If matrices are small, a turn has several: each of its
+steps is a call, which takes as long as some matrices.
 
 So do kernels without a product between them, such as the time steps of independent systems: each of their turns does
 some of the rows of all arrays.
@@ -187,12 +188,24 @@ class ChainFinder:
     def _chain_around(self, number: int, start: int) -> Chain | None:
         """The longest chain around a call, with no step before ``start``; None if there is none."""
         node = self.scheduled[number].group.node  # type: ignore[attr-defined]  # it is a call
-        turns = prod(node.shape[:-2])
-        units = self.target.chain_units(turns) if turns > 1 else 0
-        if not units or not self._may_turn(number, turns):
-            return None
-        first, last = self._grown(number, start, len(self.scheduled), turns)
-        return self._chain(first, last, turns, units)
+        for turns in self._turns_of_stack(node):
+            units = self.target.chain_units(turns) if turns > 1 else 0
+            if units and self._may_turn(number, turns):
+                first, last = self._grown(number, start, len(self.scheduled), turns)
+                chain = self._chain(first, last, turns, units)
+                if chain is not None:
+                    return chain
+        return None
+
+    def _turns_of_stack(self, node: Node) -> list[int]:
+        """In how many turns a stack of matrices may be done, the best number first: with as many small matrices in each
+        turn as have `turn_results` bytes together, or with one."""
+        matrices, most = prod(node.shape[:-2]), self.target.limits.turn_results
+        access = access_of_stack(Layout(node, contiguous_strides(node.shape), 0), node.shape, reads=False)
+        at_once = min(most * matrices // max(node.nbytes, 1), matrices // 2)
+        numbers = [matrices // count for count in range(at_once, 1, -1) if matrices % count == 0]
+        of_several = [turns for turns in numbers if access.stays_in(turns) and self.target.chain_units(turns)]
+        return [*of_several[:1], matrices]
 
     def _chains_of_kernels(self, begin: int, end: int) -> Iterator[Chain]:
         """The chains of kernels alone among the steps from ``begin`` to before ``end``."""
@@ -229,7 +242,8 @@ class ChainFinder:
         if PASSING_PART * _bytes_of(inside) < _bytes_of(accessed):
             return None
         offsets, scratch = self._arranged(turns, inside)
-        if units * scratch > _bytes_of(inside) or _bytes_of(inside) < turns * self.target.limits.turn_size:
+        calls = turns * (used[-1] + 1 - used[0])
+        if units * scratch > _bytes_of(inside) or _bytes_of(inside) < calls * self.target.limits.turn_size:
             return None
         return Chain(used[0], used[-1], turns, units, offsets, scratch)
 

@@ -261,8 +261,8 @@ class Planner:
                     del self.fusion.stored[found.result]
 
     def accesses(self) -> list[Accesses]:
-        """What each step reads and writes, in order. A step with nothing to do is outside of the chain whose steps write
-        the other parts of an array."""
+        """What each step reads and writes, in order. A step with nothing to do may be outside of the chain whose steps
+        write the other parts of an array."""
         stored: dict[Group, set[Node]] = {group: set() for group, *_ in self.scheduled}
         inside = {node for chain in self.chains for node in chain.inside}
         idle = {group for group, launch, _ in self.scheduled if launch is None and isinstance(group, FusedGroup)}

@@ -8,7 +8,7 @@ from weft.compiler.codegen.lanes import HALVES
 from weft.compiler.cpu.products.few_rows import step as few_rows
 from weft.compiler.cpu.products.few_rows import strip as few_rows_strip
 from weft.compiler.cpu.products.packed import pairs as product_pairs
-from weft.compiler.cpu.products.tiny import converted_stacks
+from weft.compiler.cpu.products.tiny import converted_stacks, single_columns
 from weft.compiler.cpu.products.tiny import rows as tiny_rows
 from weft.compiler.cpu.products.tiny import stacks as tiny_stacks
 from weft.compiler.cpu.products.tiny.groups import Tiny
@@ -22,7 +22,23 @@ from .step import Sources
 def of_stack(product: Product) -> Tiled | None:
     """A product of a stack of small matrices; None for others, or if they are multiplied faster without regard to the
     stack."""
-    return _of_tiny_stack(product) or _of_converted_stack(product)
+    return _of_single_columns(product) or _of_tiny_stack(product) or _of_converted_stack(product)
+
+
+def _of_single_columns(product: Product) -> Tiled | None:
+    """A product of small matrices with a vector each, if they follow each other in memory: also of rows with transposed
+    matrices, which is the same."""
+    rows, columns, _ = product.extents
+    left, right = product.sources[:2]
+    if min(rows, columns) != 1 or left is not right or not _follow_each_other(product):
+        return None
+    if not tiny_stacks.may_take((1, 1, 1), left):
+        return None
+    of_column = product if columns == 1 else product.transposed()
+    tiny = _tiny(of_column, left)
+    if not single_columns.takes(tiny):
+        return None
+    return partial(tiny_stacks.address, tiny), tiny_stacks.step_numbers(of_column.places), (int(rows), int(columns))
 
 
 def _of_tiny_stack(product: Product) -> Tiled | None:

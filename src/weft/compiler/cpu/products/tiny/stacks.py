@@ -19,7 +19,7 @@ from weft.compiler.cpu.code import STEP, EmittedFunction, Integers, module_of
 from weft.compiler.cpu.products.step import SLOTS
 from weft.compiler.cpu.products.tiny import blocks as tiny_blocks
 from weft.compiler.cpu.products.tiny import rows as tiny_rows
-from weft.compiler.cpu.products.tiny import rows_ahead, short_rows
+from weft.compiler.cpu.products.tiny import rows_ahead, short_rows, single_columns
 from weft.compiler.cpu.products.tiny import strips as tiny_strips
 from weft.dtypes import Dtype
 from weft.primitives.products import DEPTH
@@ -80,6 +80,8 @@ def takes_in_order(tiny: Tiny) -> bool:
 
 def _by_rows(tiny: Tiny) -> Callable[[Tiny], GroupWriter] | None:
     """What multiplies matrices row by row; None if results are computed in the order in which they are in memory."""
+    if single_columns.takes(tiny):
+        return single_columns.TinySingleColumnsWriter
     if short_rows.takes(tiny):
         return short_rows.TinyShortRowsWriter
     in_strips = vector_bytes() < LONG_VECTORS and tiny_strips.takes(tiny)
