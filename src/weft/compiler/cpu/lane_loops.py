@@ -141,6 +141,9 @@ class LaneLoops(NestWriter):
         if self.backwards and self.kernel.lane == "reduced":
             self._lanes_from_the_end(length, whole, body)
             return
+        if self.schedule.vectors > 1:
+            self._masked_vectors(self._wide_turns(start, length, self.schedule.vectors * self.width, body), stop, body)
+            return
         full = self.e.assign(f"add i64 {start}, {whole}")
         if self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
             start = self._wide_turns(start, length, wide, body)
@@ -175,6 +178,13 @@ class LaneLoops(NestWriter):
             self.lane_index, self.mask = index, None
             body()
 
+    def _masked_vectors(self, start: str, stop: str, body: Any) -> None:
+        """Run ``body`` over the few lanes that are left of a long row, all of them with a mask."""
+        with self.e.loop(start, stop, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, self._lanes_before(stop)
+            body()
+        self.mask = None
+
     def _bounds_of_interior(self, interior: Interior, start: str, stop: str) -> tuple[str, str]:
         """Where the whole vectors of the interior begin and end, among those from ``start`` to ``stop``."""
         e, first, last = self.e, start, stop
@@ -198,6 +208,8 @@ class LaneLoops(NestWriter):
         Returns the first lane that is left."""
         stop = self.e.assign(f"add i64 {start}, {self.e.assign(f'and i64 {length}, {-wide}')}")
         vector, self.vector = self.vector, MathLanes(self.e, wide)
+        for which in self.prepared:
+            self._repeat_prepared(which)
         with self.e.loop(start, stop, wide) as index, self._scope():
             self.lane_index, self.mask = index, None
             body()

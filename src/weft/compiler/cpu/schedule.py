@@ -14,6 +14,7 @@ from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
 from weft.compiler.cpu.columns import columns_of
 from weft.compiler.cpu.interiors import has_interior
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
+from weft.compiler.cpu.side_by_side import vectors_in_turn
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.passes import SHORT_ROW, Pass, folds_apart, is_expensive, nothing, passes_of
@@ -101,7 +102,7 @@ class CpuSchedule(Schedule):
     tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with their
     strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
     transposed. If ``single``, all lanes of a row are a part of one vector. ``has_interior``: whether rows have a loop
-    over their `Interior`."""
+    over their `Interior`. ``vectors`` are how many vectors a turn of a loop over lanes does while so many are left."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -123,13 +124,14 @@ class CpuSchedule(Schedule):
     columns: tuple[ColumnAccesses, ...] = ()
     single: bool = False
     has_interior: bool = False
+    vectors: int = 1
 
     @property
     def text(self) -> str:
         parts = [self.walk.value, "in chunks" if self.in_chunks else "", "in parts" if self.in_parts else ""]
         parts += ["folds apart" if self.folds_apart else "", "single" if self.single else ""]
         parts.append("interior apart" if self.has_interior else "")
-        if self.cut is not None and max(self.cut.at_once) > 1:
+        if self.vectors > 1 or (self.cut is not None and max(self.cut.at_once) > 1):
             parts.append("several vectors at once")
         for name, numbers in (
             ("transposed", self.transposed),
@@ -236,6 +238,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         awaited = [number for number, _ in instructions if _writes_far(number, kernel)]
         ahead = TURNS_AHEAD if awaited else 0
     swept = swept_loads(launch) if walk is Walk.PLAIN else ()
+    inside = walk is Walk.PLAIN and has_interior(launch)
     bodies = [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces]
     return CpuSchedule(
         walk,
@@ -257,7 +260,8 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         swept,
         columns_of(kernel, bodies, [*transposed, *swept]),
         _is_single(launch, walk),
-        walk is Walk.PLAIN and has_interior(launch),
+        inside,
+        vectors_in_turn(launch) if walk is Walk.PLAIN and not inside else 1,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.compiler.codegen import host
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
 from weft.compiler.passes import Pass
 
 MOST_VECTORS = 4
@@ -22,6 +22,12 @@ independent."""
 
 IN_FLIGHT = 8
 """How many operations in flight keep a processor busy: two units that give results after four cycles."""
+
+LONG_CHAIN = 12
+"""Of shorter chains of operations, the processor finds those of the next turns of a loop by itself."""
+
+LONG_ROW = 1024
+"""In rows of at least this many lanes, several vectors may be done at once: the incomplete rest is small."""
 
 LANES_OF_BYTES = 64
 """How many elements of one byte a turn of a loop does, so that counting turns takes less time than the work."""
@@ -70,6 +76,20 @@ def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
             break
         vectors *= 2
     return vectors
+
+
+def vectors_in_turn(launch: Launch) -> int:
+    """How many vectors a turn of the loop over the parallel lanes of a kernel does, if its body is not cut. It is more
+    than one only in long rows, and only if operations wait for each other in a long chain."""
+    kernel = launch.kernel
+    varying = [number for number, instruction in enumerate(kernel.instructions) if instruction.varying]
+    if kernel.lane != "parallel" or kernel.sweeps or launch.lane_extent < LONG_ROW:
+        return 1
+    if any(i.operation in ("reduce", "scan") or i.combine is not None for i in kernel.instructions):
+        return 1
+    if not varying or _longest_chain(kernel, varying) < LONG_CHAIN:
+        return 1
+    return vectors_at_once(kernel, Pass([], 0, needed=list(range(len(kernel.instructions)))))
 
 
 def _is_cheap(instruction: Instruction) -> bool:
