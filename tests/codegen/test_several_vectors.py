@@ -69,3 +69,17 @@ def test_elsewhere_a_turn_does_one_vector() -> None:
     assert not _together(lambda x: chain(x, LONG_CHAIN), x[: LONG_ROW - 1])
     assert not _together(lambda x: mx.exp(chain(x, LONG_CHAIN)), x)
     assert not _together(sum_, x)
+
+
+@pytest.mark.parametrize(("dtype", "together"), [("uint8", True), ("int16", True), ("int32", False)])
+def test_small_elements_in_long_rows_fill_registers(dtype: str, together: bool) -> None:
+    a, b = np.random.default_rng(0).integers(0, 127, (2, 3, ROW)).astype(dtype)
+
+    def function(a: Any, b: Any) -> Any:
+        return (a * 3 + b[:1]) * (a ^ b)
+
+    x, y = mx.array(a), mx.array(b)
+    np.testing.assert_array_equal(np.array(function(x, y)), function(a, b))
+    assert _together(function, x, y) == together
+    assert not _together(function, x[:, : LONG_ROW - 1], y[:, : LONG_ROW - 1])
+    assert not _together(function, x[:, ::2], y[:, ::2])

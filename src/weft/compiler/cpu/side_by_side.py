@@ -80,14 +80,20 @@ def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
 
 def vectors_in_turn(launch: Launch) -> int:
     """How many vectors a turn of the loop over the parallel lanes of a kernel does, if its body is not cut. It is more
-    than one only in long rows, and only if operations wait for each other in a long chain."""
+    than one only in long rows: where vectors of small elements do not fill a register, and where operations wait for
+    each other in a long chain."""
     kernel = launch.kernel
     varying = [number for number, instruction in enumerate(kernel.instructions) if instruction.varying]
-    if kernel.lane != "parallel" or kernel.sweeps or launch.lane_extent < LONG_ROW:
+    if kernel.lane != "parallel" or kernel.sweeps or launch.lane_extent < LONG_ROW or not varying:
         return 1
     if any(i.operation in ("reduce", "scan") or i.combine is not None for i in kernel.instructions):
         return 1
-    if not varying or _longest_chain(kernel, varying) < LONG_CHAIN:
+    if all(_is_brief(kernel, kernel.instructions[number]) for number in varying):
+        widest = max([kernel.instructions[number].dtype.size for number in varying])
+        filled = LONGEST_REGISTER // (VIRTUAL_LANES * widest)
+        if filled > 1:
+            return filled
+    if _longest_chain(kernel, varying) < LONG_CHAIN:
         return 1
     return vectors_at_once(kernel, Pass([], 0, needed=list(range(len(kernel.instructions)))))
 
