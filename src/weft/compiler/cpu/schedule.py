@@ -240,6 +240,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     swept = swept_loads(launch) if walk is Walk.PLAIN else ()
     inside = walk is Walk.PLAIN and has_interior(launch)
     bodies = [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces]
+    columns = columns_of(kernel, bodies, [*transposed, *swept])
     return CpuSchedule(
         walk,
         tuple(transposed),
@@ -258,10 +259,10 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         _in_cells(kernel, transposed),
         tuple([(number, stride) for number, instruction in instructions if (stride := near_stride(instruction))]),
         swept,
-        columns_of(kernel, bodies, [*transposed, *swept]),
+        columns,
         _is_single(launch, walk),
         inside,
-        vectors_in_turn(launch) if walk is Walk.PLAIN and not inside else 1,
+        vectors_in_turn(launch, columns) if walk is Walk.PLAIN and not inside else 1,
     )
 
 
