@@ -83,3 +83,15 @@ def test_small_elements_in_long_rows_fill_registers(dtype: str, together: bool) 
     assert _together(function, x, y) == together
     assert not _together(function, x[:, : LONG_ROW - 1], y[:, : LONG_ROW - 1])
     assert not _together(function, x[:, ::2], y[:, ::2])
+
+
+def test_columns_of_bytes_fill_registers() -> None:
+    a, b = np.random.default_rng(0).integers(0, 256, (2, ROW, 4)).astype(np.uint8)
+
+    def function(a: Any, b: Any, wide: Any) -> Any:
+        share = a[:, 3:].astype(wide)
+        return ((a[:, :3].astype(wide) * share + b[:, :3].astype(wide) * (255 - share)) // 256).astype(a.dtype)
+
+    x, y = mx.array(a), mx.array(b)
+    np.testing.assert_array_equal(np.array(function(x, y, mx.uint16)), function(a, b, np.uint16))
+    assert _together(lambda x, y: function(x, y, mx.uint16), x, y)
