@@ -9,9 +9,11 @@ import pytest
 
 import weft.core as mx
 from tests.codegen.planned import plans_of
+from weft.compiler.codegen import host
 from weft.compiler.cpu.side_by_side import LONG_CHAIN, LONG_ROW
 
-ROW = 2 * LONG_ROW + 77
+ROW = 2 * LONG_ROW + 45
+"""Behind the last whole turn are vectors that are whole, and one that is not."""
 
 
 def chain(x: Any, length: int) -> Any:
@@ -22,6 +24,10 @@ def chain(x: Any, length: int) -> Any:
 
 def _together(function: Any, *arrays: mx.array) -> bool:
     return "several vectors at once" in "\n".join(map(str, plans_of(function, *arrays)))
+
+
+def _has_many_registers() -> bool:
+    return "+avx512f" in host.current().features
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "uint64", "float32"])
@@ -37,7 +43,7 @@ def test_long_chains_in_long_rows(dtype: str, rows: int) -> None:
         a, b = numbers.astype(dtype), numbers.astype(dtype)[:, :1]
         want = chain(a ^ b if dtype != "float32" else a + b, LONG_CHAIN)
     np.testing.assert_array_equal(np.array(function(x, first)), want)
-    assert _together(function, x, first)
+    assert _together(function, x, first) or not _has_many_registers()
 
 
 def test_conditions_and_shared_shifts_in_several_vectors() -> None:
@@ -57,7 +63,7 @@ def test_conditions_and_shared_shifts_in_several_vectors() -> None:
         return x
 
     np.testing.assert_array_equal(np.array(scrambled(mx.array(x))), scrambled(x))
-    assert _together(scrambled, mx.array(x))
+    assert _together(scrambled, mx.array(x)) or not _has_many_registers()
 
 
 def test_elsewhere_a_turn_does_one_vector() -> None:

@@ -10,7 +10,16 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, store, to_memory
+from weft.compiler.codegen.memory import (
+    MEMORY_TYPES,
+    Location,
+    element_pointer,
+    from_memory,
+    load,
+    masks_stores_slowly,
+    store,
+    to_memory,
+)
 from weft.compiler.codegen.nest import NestWriter
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.interiors import Interior, interior_of
@@ -141,11 +150,13 @@ class LaneLoops(NestWriter):
         if self.backwards and self.kernel.lane == "reduced":
             self._lanes_from_the_end(length, whole, body)
             return
-        if self.schedule.vectors > 1:
-            self._masked_vectors(self._wide_turns(start, length, self.schedule.vectors * self.width, body), stop, body)
-            return
         full = self.e.assign(f"add i64 {start}, {whole}")
-        if self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
+        if self.schedule.vectors > 1:
+            start = self._wide_turns(start, length, self.schedule.vectors * self.width, body)
+            if not masks_stores_slowly():
+                self._masked_vectors(start, stop, body)
+                return
+        elif self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
             start = self._wide_turns(start, length, wide, body)
         self._whole_vectors(start, full, body)
         with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
@@ -179,7 +190,8 @@ class LaneLoops(NestWriter):
             body()
 
     def _masked_vectors(self, start: str, stop: str, body: Any) -> None:
-        """Run ``body`` over the few lanes that are left of a long row, all of them with a mask."""
+        """Run ``body`` over the few lanes that are left of a long row, all of them with a mask, so that LLVM has no third
+        copy of a long body."""
         with self.e.loop(start, stop, self.width) as index, self._scope():
             self.lane_index, self.mask = index, self._lanes_before(stop)
             body()
