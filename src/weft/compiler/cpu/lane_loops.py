@@ -190,8 +190,8 @@ class LaneLoops(NestWriter):
             body()
 
     def _masked_vectors(self, start: str, stop: str, body: Any) -> None:
-        """Run ``body`` over the few lanes that are left of a long row, all of them with a mask, so that LLVM has no third
-        copy of a long body."""
+        """Run ``body`` over the few lanes that are left of a long row, all with a mask: one more copy of a long body
+        would take LLVM long."""
         with self.e.loop(start, stop, self.width) as index, self._scope():
             self.lane_index, self.mask = index, self._lanes_before(stop)
             body()
