@@ -56,3 +56,13 @@ def test_a_divisor_that_a_long_formula_shares() -> None:
     for number in range(40):
         array, want = (array * 7 + number) // 3 + array % 11, (want * 7 + number) // 3 + want % 11
     np.testing.assert_array_equal(np.array(array), want)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", *WIDE])
+def test_powers_of_two_that_are_python_numbers(dtype: str) -> None:
+    bounds = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(bounds.min, bounds.max, 100, dtype, endpoint=True)
+    for power in range(bounds.bits - (bounds.min < 0)):
+        got = mx.array(x) // (1 << power)
+        assert got.dtype == getattr(mx, dtype)
+        np.testing.assert_array_equal(np.array(got), x // x.dtype.type(1 << power), err_msg=f"2^{power}")

@@ -49,6 +49,21 @@ def forces(x: mx.array) -> mx.array:
     return mx.sum(d * mx.exp(-squares)[..., None], axis=1)
 
 
+def blended(x: mx.array) -> mx.array:
+    share = x[..., 3:]
+    return x[..., :3] * share + mx.sqrt(mx.abs(x[..., 1:])) * (1 - share)
+
+
+COLOURS = mx.array([[0.37 * row, 0.5 - row, 3.0] for row in range(20)])
+
+
+def between_pixels(place: mx.array) -> mx.array:
+    """Colours between those of two neighbouring pixels."""
+    pixel = mx.floor(mx.clip(mx.abs(place) * 5, 0, 18))
+    share, number = (mx.abs(place) - pixel)[..., None], pixel.astype(mx.int32)
+    return COLOURS[number] * (1 - share) + COLOURS[number + 1] * share
+
+
 def gradient(function: Function) -> Function:
     return mx.grad(lambda x: mx.sum(mx.sin(function(x))))
 
@@ -60,6 +75,9 @@ PROGRAMS: list[tuple[Function, tuple[int, ...], int]] = [
     (steps, (257, 3), 0),
     (steps_of_rows, (3, 300), 1),
     (moved, (300, 4), 0),
+    (blended, (300, 4), 0),
+    (blended, (5, 257, 4), 0),
+    (between_pixels, (700,), 0),
 ]
 """Functions, shapes of arguments, and an axis along which results do not depend on each other."""
 
@@ -94,6 +112,17 @@ def evaluated(x: mx.array) -> mx.array:
 def test_they_are_one_kernel(function: Function, shape: tuple[int, ...]) -> None:
     (plan,) = plans_of(mx.compile(function), mx.ones(shape))
     assert str(plan).count("kernel rows") == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "kinds"),
+    [((300, 4), ["kernel rows=0"]), ((100, 4), ["kernel rows=1"]), ((300, 6), ["kernel rows=1"])],
+    ids=["narrow", "few", "wide"],
+)
+def test_a_column_that_is_spread_over_narrow_rows_is_read_once(shape: tuple[int, ...], kinds: list[str]) -> None:
+    (plan,) = plans_of(mx.compile(lambda x: x[:, 1:] * x[:, :1]), mx.ones(shape))
+    lines = [line for line in str(plan).splitlines() if line.startswith("kernel rows")]
+    assert [line[: len(kind)] for line, kind in zip(lines, kinds, strict=True)] == kinds
 
 
 def test_gradients_of_columns_do_not_nest_what_is_padded() -> None:

@@ -115,6 +115,40 @@ def test_distances_of_all_pairs_are_summed_in_one_kernel(count: int) -> None:
     assert (turned.loops, whole.loops) == (f"{count}x70", "70x[70]")
 
 
+def _many_operations(x: mx.array) -> mx.array:
+    for number in range(12):
+        x = x * 0.75 + number
+    return x
+
+
+@pytest.mark.parametrize(("count", "loops"), [(6, "70x70"), (7, "70x70x[7]")])
+def test_sums_of_many_cheap_operations_on_all_pairs(count: int, loops: str) -> None:
+    """If not too many, these are done for each element in lanes along the pairs."""
+    a, b = mx.random.normal((70, count)), mx.random.normal((70, count))
+
+    def elements(a: mx.array, b: mx.array) -> mx.array:
+        return _many_operations(a[:, None] - b)
+
+    def summed(a: mx.array, b: mx.array) -> mx.array:
+        return mx.sum(elements(a, b), axis=-1)
+
+    def in_rows(a: mx.array, b: mx.array) -> list[mx.array]:
+        source = elements(a, b)
+        return [mx.sum(source, axis=-1), source]
+
+    assert bits(mx.compile(summed)(a, b)) == bits(mx.compile(in_rows)(a, b)[0])
+    assert mx.compile(summed).explain(a, b).steps[-1].loops == loops
+
+
+def test_expensive_operations_on_all_pairs_are_done_in_rows() -> None:
+    a, b = mx.random.normal((70, 4)), mx.random.normal((70, 4))
+
+    def summed(a: mx.array, b: mx.array) -> mx.array:
+        return mx.sum(_many_operations(mx.exp(a[:, None] - b)), axis=-1)
+
+    assert mx.compile(summed).explain(a, b).steps[-1].loops == "70x70x[4]"
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_only_what_differs_along_lanes_is_copied(swapped: bool) -> None:
     """The elements of the other array are the same for all lanes, and are read where they lie."""

@@ -128,9 +128,16 @@ def floor_divide(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:
     >>> mx.floor_divide(mx.array([7, -7]), 2)
     array([3, -4], dtype=int32)
     """
+    if type(b) is int and isinstance(a, Handle) and _is_power_of_two(b, a.node.dtype):
+        return binary(p.right_shift, a, b.bit_length() - 1, stream)
     if _are_boolean(a, b):
         return _of_booleans(p.floor_divide, "floor_divide", a, b, stream, through=dtypes.uint8)
     return binary(p.floor_divide, a, b, stream)
+
+
+def _is_power_of_two(number: int, dtype: Dtype) -> bool:
+    """Whether ``number`` is a power of two in an integer dtype."""
+    return dtype.is_integer and 0 < number < 2 ** (8 * dtype.size - dtype.is_signed) and number & (number - 1) == 0
 
 
 def remainder(a: Any, b: Any, stream: StreamOrDevice = None) -> Array:

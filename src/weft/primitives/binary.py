@@ -79,8 +79,13 @@ remainder: Elementwise = Elementwise(
     cheap=False,
 )
 
-floor_divide.shared = SharedInput(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.floor_divide_by(x, divisor))
-remainder.shared = SharedInput(lambda L, y: L.shared_divisor(y), lambda L, x, divisor: L.remainder_by(x, divisor))
+
+def _prepare_divisor(L: Any, y: Any) -> Any:
+    return L.shared_divisor(y)
+
+
+floor_divide.shared = SharedInput(_prepare_divisor, lambda L, x, divisor: L.floor_divide_by(x, divisor))
+remainder.shared = SharedInput(_prepare_divisor, lambda L, x, divisor: L.remainder_by(x, divisor))
 
 
 def _power_in_base(t: Array, out: Array, x: Array, y: Array) -> Tangent:
@@ -222,6 +227,14 @@ def _shift(name: str, shift: Any) -> Elementwise:
 
 left_shift = _shift("left_shift", lambda L, x, y: L.shift_left(x, y))
 right_shift = _shift("right_shift", lambda L, x, y: L.shift_right(x, y))
+
+
+def _prepare_count(L: Any, y: Any) -> Any:
+    return L.shared_count(y)
+
+
+left_shift.shared = SharedInput(_prepare_count, lambda L, x, count: L.shift_left_by(x, count))
+right_shift.shared = SharedInput(_prepare_count, lambda L, x, count: L.shift_right_by(x, count))
 
 
 class Select(Elementwise):

@@ -31,6 +31,9 @@ from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
 from weft.dtypes import Dtype
 
+_Prepare = Callable[..., tuple[Value, ...] | None]
+_Preparation = tuple[int, _Prepare]
+
 
 class InstructionWriter:
     """Writes instructions for the current lanes, which the loops around them set: ``lane_index`` is the first one,
@@ -66,9 +69,11 @@ class InstructionWriter:
         self.counts: dict[str, str] = {}
         """For each mask of the first lanes how many they are, where stores want to know it."""
         self.numbers: dict[int, str] = {}
-        self.preparing = {} if width == 1 else _preparing(kernel)
-        self.prepared: dict[int, tuple[Value, ...]] = {}
-        """What was prepared of values that all lanes share, by the number of their instructions."""
+        self.preparing: dict[int, dict[_Prepare, None]] = {} if width == 1 else _preparing(kernel)
+        self.prepared: dict[_Preparation, tuple[Value, ...]] = {}
+        """What was prepared of values that all lanes share, by the number of their instructions and how it is done."""
+        self.repeated_prepared: dict[tuple[_Preparation, int], tuple[Value, ...]] = {}
+        """The same, repeated in so many lanes before the loops."""
 
     @property
     def width(self) -> int:
@@ -148,11 +153,20 @@ class InstructionWriter:
     def _instruction(self, position: int, instruction: Instruction) -> Any:
         """Write an instruction. Returns its value, if it has one."""
         value = self._written(position, instruction)
-        if position in self.preparing:
-            prepared = self.preparing[position](self.scalar, value)
+        for prepare in self.preparing.get(position, ()):
+            prepared = prepare(self.scalar, value)
             if prepared is not None:
-                self.prepared[position] = prepared
+                self.prepared[position, prepare] = prepared
+                self._repeat_prepared((position, prepare))
         return value
+
+    def _repeat_prepared(self, which: _Preparation) -> None:
+        """Repeat what was prepared in all lanes. LLVM shifts by a value that it sees to be the same in all lanes with
+        two instructions, by others with one."""
+        prepared = self.prepared[which]
+        if all(value.dtype.size > 1 for value in prepared):
+            repeated = type(prepared)(*[self.fitted(value, self.vector) for value in prepared])
+            self.repeated_prepared[which, self.vector.width] = repeated
 
     def _written(self, position: int, instruction: Instruction) -> Any:
         operation = instruction.operation
@@ -273,7 +287,8 @@ class InstructionWriter:
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
-        if instruction.varying and instruction.inputs[-1] in self.prepared and instruction.primitive.shared is not None:
+        shared = instruction.primitive.shared
+        if instruction.varying and shared is not None and (instruction.inputs[-1], shared.prepare) in self.prepared:
             return self._apply_prepared(instruction)
         inputs = [self.fitted(self.values[value], L) for value in instruction.inputs]
         lanes = instruction.primitive.lanes
@@ -294,9 +309,13 @@ class InstructionWriter:
     def _apply_prepared(self, instruction: Instruction) -> Any:
         L, (*sources, last) = self.vector, instruction.inputs
         inputs = [self.fitted(self.values[value], L) for value in sources]
-        prepared = self.prepared[last]
-        lanes = type(prepared)(*[self.fitted(value, L) for value in prepared])
-        return self._rounded(instruction, instruction.primitive.shared.lanes(L, *inputs, lanes))
+        shared = instruction.primitive.shared
+        which = last, shared.prepare
+        lanes = self.repeated_prepared.get((which, L.width))
+        if lanes is None:
+            prepared = self.prepared[which]
+            lanes = type(prepared)(*[self.fitted(value, L) for value in prepared])
+        return self._rounded(instruction, shared.lanes(L, *inputs, lanes))
 
     def fitted(self, value: Any, L: Lanes) -> Any:
         """A value in the lanes of ``L``; one that has a single lane is repeated in all."""
@@ -404,14 +423,14 @@ class InstructionWriter:
         return self.fitted(index, self.vector) + self._lane_steps(position, access.lane_stride)
 
 
-def _preparing(kernel: Kernel) -> dict[int, Callable[..., tuple[Value, ...] | None]]:
+def _preparing(kernel: Kernel) -> dict[int, dict[_Prepare, None]]:
     """The values that are the same for all lanes of a kernel, and of which something can be prepared for operations on
     these lanes: how that is done, by the numbers of their instructions."""
-    found = {}
+    found: dict[int, dict[_Prepare, None]] = {}
     for instruction in kernel.instructions:
         if instruction.operation != "apply" or not instruction.varying or instruction.primitive.shared is None:
             continue
         last = kernel.instructions[instruction.inputs[-1]]
         if last.level is Level.KERNEL and not last.varying:
-            found[instruction.inputs[-1]] = instruction.primitive.shared.prepare
+            found.setdefault(instruction.inputs[-1], {})[instruction.primitive.shared.prepare] = None
     return found

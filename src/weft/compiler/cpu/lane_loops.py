@@ -10,7 +10,16 @@ from weft import dtypes
 from weft.compiler.codegen import host
 from weft.compiler.codegen.lanes import HALVES, Lanes
 from weft.compiler.codegen.math import MathLanes
-from weft.compiler.codegen.memory import MEMORY_TYPES, Location, element_pointer, from_memory, load, store, to_memory
+from weft.compiler.codegen.memory import (
+    MEMORY_TYPES,
+    Location,
+    element_pointer,
+    from_memory,
+    load,
+    masks_stores_slowly,
+    store,
+    to_memory,
+)
 from weft.compiler.codegen.nest import NestWriter
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.interiors import Interior, interior_of
@@ -142,7 +151,12 @@ class LaneLoops(NestWriter):
             self._lanes_from_the_end(length, whole, body)
             return
         full = self.e.assign(f"add i64 {start}, {whole}")
-        if self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
+        if self.schedule.vectors > 1:
+            start = self._wide_turns(start, length, self.schedule.vectors * self.width, body)
+            if not masks_stores_slowly():
+                self._masked_vectors(start, stop, body)
+                return
+        elif self.schedule.walk is Walk.PLAIN and (wide := lanes_in_turn(self.kernel)) > self.width:
             start = self._wide_turns(start, length, wide, body)
         self._whole_vectors(start, full, body)
         with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
@@ -175,6 +189,14 @@ class LaneLoops(NestWriter):
             self.lane_index, self.mask = index, None
             body()
 
+    def _masked_vectors(self, start: str, stop: str, body: Any) -> None:
+        """Run ``body`` over the few lanes that are left of a long row, all with a mask: one more copy of a long body
+        would take LLVM long."""
+        with self.e.loop(start, stop, self.width) as index, self._scope():
+            self.lane_index, self.mask = index, self._lanes_before(stop)
+            body()
+        self.mask = None
+
     def _bounds_of_interior(self, interior: Interior, start: str, stop: str) -> tuple[str, str]:
         """Where the whole vectors of the interior begin and end, among those from ``start`` to ``stop``."""
         e, first, last = self.e, start, stop
@@ -198,6 +220,8 @@ class LaneLoops(NestWriter):
         Returns the first lane that is left."""
         stop = self.e.assign(f"add i64 {start}, {self.e.assign(f'and i64 {length}, {-wide}')}")
         vector, self.vector = self.vector, MathLanes(self.e, wide)
+        for which in self.prepared:
+            self._repeat_prepared(which)
         with self.e.loop(start, stop, wide) as index, self._scope():
             self.lane_index, self.mask = index, None
             body()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import weft.primitives as p
-from weft.compiler.cpu.side_by_side import vectors_at_once
+from weft.compiler.cpu.side_by_side import LONG_ROW, vectors_at_once
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Launch
 from weft.compiler.passes import Pass
 
@@ -27,9 +27,6 @@ SLOW_WEIGHT = 12
 LONGEST_STRIP = 32
 """The most vectors of lanes in a strip. It has half or a quarter of them if more than `FIRST_CACHE` bytes would be
 saved, and still fewer only if more than `STACK` bytes would be: each call of a piece takes some time."""
-
-LONG_ROW = 2 * LONGEST_STRIP * VIRTUAL_LANES
-"""In rows of at least this many lanes, pieces may do several vectors at once: the incomplete rest is small."""
 
 SHORT_STRIP = 8
 FIRST_CACHE, STACK = 3 << 13, 1 << 18

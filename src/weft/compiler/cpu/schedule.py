@@ -24,6 +24,7 @@ from weft.compiler.cpu.kinds import (
 )
 from weft.compiler.cpu.offsets import alike_accesses
 from weft.compiler.cpu.pieces import BodyCut, cut_of, length_of
+from weft.compiler.cpu.side_by_side import vectors_in_turn
 from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch, Level
 from weft.compiler.open_numbers import as_a_whole
 from weft.compiler.passes import SHORT_ROW, Pass, folds_apart, is_expensive, nothing, passes_of
@@ -106,7 +107,8 @@ class CpuSchedule(Schedule):
     tiles are read as `transposed_tiles` says. ``near`` are the accesses whose lanes are near in memory, with their
     strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
     transposed. If ``single``, all lanes of a row are a part of one vector. ``has_interior``: whether rows have a loop
-    over their `Interior`. ``alike`` are accesses of short rows that move as earlier ones do, which they name."""
+    over their `Interior`. ``vectors`` are how many vectors a turn of a loop over lanes does while so many are left.
+    ``alike`` are accesses of short rows that move as earlier ones do, which they name."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -128,6 +130,7 @@ class CpuSchedule(Schedule):
     columns: tuple[ColumnAccesses, ...] = ()
     single: bool = False
     has_interior: bool = False
+    vectors: int = 1
     alike: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -136,7 +139,7 @@ class CpuSchedule(Schedule):
         parts += ["folds apart" if self.folds_apart else "", "single" if self.single else ""]
         parts.append("interior apart" if self.has_interior else "")
         parts += [f"%{number} moves as %{other}" for number, other in self.alike]
-        if self.cut is not None and max(self.cut.at_once) > 1:
+        if self.vectors > 1 or (self.cut is not None and max(self.cut.at_once) > 1):
             parts.append("several vectors at once")
         for name, numbers in (
             ("transposed", self.transposed),
@@ -243,7 +246,9 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         awaited = [number for number, _ in instructions if writes_far(number, kernel)]
         ahead = TURNS_AHEAD if awaited else 0
     swept = swept_loads(launch) if walk is Walk.PLAIN else ()
+    inside = walk is Walk.PLAIN and has_interior(launch)
     bodies = [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces]
+    columns = columns_of(kernel, bodies, [*transposed, *swept])
     return CpuSchedule(
         walk,
         tuple(transposed),
@@ -262,9 +267,10 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         _in_cells(kernel, transposed),
         tuple([(number, stride) for number, instruction in instructions if (stride := near_stride(instruction))]),
         swept,
-        columns_of(kernel, bodies, [*transposed, *swept]),
+        columns,
         _is_single(launch, walk),
-        walk is Walk.PLAIN and has_interior(launch),
+        inside,
+        vectors_in_turn(launch, columns) if walk is Walk.PLAIN and not inside else 1,
         alike_accesses(launch) if walk is Walk.PLAIN else (),
     )
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import weft.primitives as p
 from weft.compiler.codegen import host
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride
+from weft.compiler.codegen.columns import ColumnAccesses
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch
 from weft.compiler.passes import Pass
 
 MOST_VECTORS = 4
@@ -22,6 +23,12 @@ independent."""
 
 IN_FLIGHT = 8
 """How many operations in flight keep a processor busy: two units that give results after four cycles."""
+
+LONG_CHAIN = 12
+"""Of shorter chains of operations, the processor finds those of the next turns of a loop by itself."""
+
+LONG_ROW = 1024
+"""In rows of at least this many lanes, several vectors may be done at once: the incomplete rest is small."""
 
 LANES_OF_BYTES = 64
 """How many elements of one byte a turn of a loop does, so that counting turns takes less time than the work."""
@@ -53,7 +60,7 @@ def _is_brief(kernel: Kernel, instruction: Instruction) -> bool:
 
 def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
     """How many vectors a piece does at a time. It is more than one only if all operations are cheap, few of them are
-    independent, and all values fit the registers."""
+    independent, and the values of the vectors fit the registers, with some of those that they share."""
     instructions = kernel.instructions
     computed = [number for number in piece.computed if instructions[number].varying]
     operations = [number for number in computed if instructions[number].operation == "apply"]
@@ -63,13 +70,35 @@ def vectors_at_once(kernel: Kernel, piece: Pass) -> int:
     most = _most_alive(kernel, piece, computed, bytes_)
     sources = {source for number in computed for source in instructions[number].sources}
     shared = [source for source in sources if not instructions[source].varying]
+    held = min(len(shared), registers // 2)  # operations read what does not fit from memory, without one more of them
     independent = len(operations) / _longest_chain(kernel, computed) * LONGEST_REGISTER / bytes_
     vectors = 1
     while vectors < MOST_VECTORS and vectors * independent < IN_FLIGHT:
-        if 2 * vectors * most + len(shared) > registers:
+        if 2 * vectors * most + held > registers:
             break
         vectors *= 2
     return vectors
+
+
+def vectors_in_turn(launch: Launch, columns: Sequence[ColumnAccesses]) -> int:
+    """How many vectors a turn of the loop over the parallel lanes of a kernel does, if its body is not cut. It is more
+    than one only in long rows: where vectors of small elements do not fill a register, and where operations wait for
+    each other in a long chain. ``columns`` are accesses that are done together."""
+    kernel = launch.kernel
+    varying = [number for number, instruction in enumerate(kernel.instructions) if instruction.varying]
+    if kernel.lane != "parallel" or kernel.sweeps or launch.lane_extent < LONG_ROW or not varying:
+        return 1
+    if any(i.operation in ("reduce", "scan") or i.combine is not None for i in kernel.instructions):
+        return 1
+    together = {number for accesses in columns for number, _ in accesses.members}
+    if all(number in together or _is_brief(kernel, kernel.instructions[number]) for number in varying):
+        widest = max([kernel.instructions[number].dtype.size for number in varying])
+        filled = LONGEST_REGISTER // (VIRTUAL_LANES * widest)
+        if filled > 1:
+            return filled
+    if _longest_chain(kernel, varying) < LONG_CHAIN:
+        return 1
+    return vectors_at_once(kernel, Pass([], 0, needed=list(range(len(kernel.instructions)))))
 
 
 def _is_cheap(instruction: Instruction) -> bool:

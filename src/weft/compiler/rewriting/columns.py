@@ -36,6 +36,8 @@ def places_of_columns(order: Sequence[Node], most: int) -> list[tuple[int, int]]
         elif node.primitive is not None:
             axes = [axis for axis, extent in enumerate(node.shape) if 1 < extent <= most]
             found |= {(node.ndim, axis) for axis in axes if p.consists_of_columns(node, axis)}
+            if any(_is_spread(x) for x in node.inputs):
+                found.add((node.ndim, node.ndim - 1))
     return sorted(found, reverse=True)
 
 
@@ -44,8 +46,9 @@ class ComputedColumns:
     ``ndim``. ``members`` are these nodes.
 
     Nodes that read each other belong together, if their rows have the same number: all of them are computed like this,
-    or none. It pays if columns are joined to rows that they read, or if rows are folded and the results are spread over
-    rows again. It is not done with results of calls, since kernels may become a part of these.
+    or none. It pays if columns are joined to rows that they read, if rows are folded and the results are spread over
+    rows again, or if any column is spread over narrow rows, since it is then read once. It is not done with results of
+    calls, since kernels may become a part of these.
     """
 
     def __init__(self, order: Sequence[Node], outputs: Sequence[Node], ndim: int, axis: int, most: int) -> None:
@@ -139,6 +142,8 @@ class ComputedColumns:
         folds = any(isinstance(node.primitive, p.Reduction) for node in nodes)
         if folds and any(p.repeats(node) and node.inputs[0] in together for node in nodes):
             return True
+        if not folds and self._axis == self._ndim - 1 and any(map(_is_spread, [x for n in members for x in n.inputs])):
+            return True
         read = [source for node in nodes for source in node.inputs if source in together]
         return any(p.consists_of_columns(source, self._axis) and self._is_computed(source) for source in read)
 
@@ -180,6 +185,13 @@ class ComputedColumns:
         joined = p.joined_columns(columns, self._axis)
         self._columns[joined] = columns
         return joined
+
+
+def _is_spread(x: Node) -> bool:
+    """Whether each row of ``x`` is narrow, and repeats one element, which is another one in the next row."""
+    if not p.repeats(x) or x.ndim < 2 or not 1 < x.shape[-1] <= NARROW_LANES:
+        return False
+    return x.inputs[0].shape[-1] == 1 and x.inputs[0].shape[-2:-1] == x.shape[-2:-1]
 
 
 def _reads_call(node: Node) -> bool:

@@ -32,6 +32,9 @@ again: folding across the lanes of vectors would take most of the time."""
 UNROLLED_OPERATIONS = 32
 """The most operations that an unrolled reduction may add to a kernel."""
 
+UNROLLED_CHEAP = 160
+"""The same for cheap operations on a small input that is read again and again. The kernel is cut into pieces."""
+
 MANY_ROWS = 256
 """From so many rows on, more kernels take less time than kernels that walk along rows of few elements."""
 
@@ -204,12 +207,14 @@ def short_reductions(graph: Graph, narrow: int) -> Graph:
         if node not in candidates:
             return None
         source, elements = node.inputs[0], _elements_joined(node)
-        computed = _made_in_place(source, UNROLLED_OPERATIONS // elements, uses)
+        computed = _made_in_place(source, UNROLLED_CHEAP // elements, uses)
         if computed is None:
             return None
         made, alone = computed
+        again = _read_again(made, source) if alone else set()
+        if not (again and all(map(_is_cheap, made))) and _operations(made) > UNROLLED_OPERATIONS // elements:
+            return None
         if alone:
-            again = _read_again(made, source)
             if elements > UNROLLED_ELEMENTS and not again:
                 return None
             _copy_for_lanes(again, made)
@@ -225,6 +230,14 @@ def short_reductions(graph: Graph, narrow: int) -> Graph:
 def _elements_joined(node: Node) -> int:
     """How many elements a reduction joins to one; 0 if the node is no reduction."""
     return node.inputs[0].size // node.size if isinstance(node.primitive, p.Reduction) and node.size else 0
+
+
+def _is_cheap(node: Node) -> bool:
+    return p.is_view(node) or (isinstance(node.primitive, p.Elementwise) and node.primitive.cheap)
+
+
+def _operations(made: Sequence[Node]) -> int:
+    return sum([not p.is_view(node) for node in made])
 
 
 def _made_in_place(node: Node, most: int, uses: Counter[Node]) -> tuple[list[Node], bool] | None:

@@ -20,6 +20,7 @@ from weft.compiler.codegen.math import (
     neighbours,
     power,
     shared_divisors,
+    shared_shifts,
     trigonometric,
 )
 from weft.compiler.codegen.math.parts import working
@@ -167,6 +168,16 @@ class MathLanes(Lanes):
 
     def remainder_by(self, x: Value, divisor: Any) -> Value:
         return shared_divisors.remainder(self, x, divisor)
+
+    def shared_count(self, y: Value) -> Any:
+        """What is prepared for shifts of many numbers by ``y``."""
+        return shared_shifts.count(self, y)
+
+    def shift_left_by(self, x: Value, count: Any) -> Value:
+        return shared_shifts.left(self, x, count)
+
+    def shift_right_by(self, x: Value, count: Any) -> Value:
+        return shared_shifts.right(self, x, count)
 
     def shared_exponent(self, y: Any) -> Any:
         """What is prepared for powers of many numbers with the exponent ``y``; None if that would save no time."""
