@@ -10,7 +10,7 @@ import pytest
 
 import weft.core as mx
 from tests.checks import assert_same_bits
-from weft.compiler.cpu import schedule
+from weft.compiler.cpu import kinds, schedule
 from weft.compiler.running import evaluate
 
 ROWS = 37
@@ -38,8 +38,9 @@ def test_values_are_those_of_small_arrays(name: str, columns: int, rng: np.rando
     wanted = PROGRAMS[name](x, y, numbers)
     mx.eval(wanted)
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("FAR_BYTES", "DISTANT_BYTES", "STREAM_BYTES"):
-            patch.setattr(schedule, limit, 1)
+        patch.setattr(schedule, "DISTANT_BYTES", 1)
+        for limit in ("FAR_BYTES", "STREAM_BYTES"):
+            patch.setattr(kinds, limit, 1)
         evaluate.forget_plans()
         found = PROGRAMS[name](x, y, numbers)
         mx.eval(found)

@@ -15,6 +15,7 @@ from tests.codegen.planned import plans_of
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.math import MathLanes
+from weft.compiler.cpu import kinds
 from weft.compiler.cpu import schedule as schedules
 from weft.compiler.cpu.memory import load_first_bytes, store_first_bytes
 from weft.compiler.cpu.side_by_side import lanes_in_turn
@@ -82,7 +83,7 @@ def test_streaming_changes_no_bit(dtype: mx.Dtype, columns: int, monkeypatch: py
 
     x = mx.array(normal(40, columns) * 3).astype(dtype)
     plain = np.array(pieces(x).astype(mx.complex64))
-    monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
+    monkeypatch.setattr(kinds, "STREAM_BYTES", 0)
     assert ("streamed" in plan_text(pieces, x)) == (columns == 80)
     evaluate.forget_plans()
     np.testing.assert_array_equal(plain, np.array(pieces(x).astype(mx.complex64)))
@@ -159,7 +160,7 @@ def test_rows_one_after_the_other_change_no_bit(name: str, columns: int, monkeyp
     """Kernels of one row after the other, as used for rows that are too large for caches, give the same bits."""
     function, x = SWEEP_OUTER[name], mx.array(normal(50, columns))
     together = np.array(function(x))
-    monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
+    monkeypatch.setattr(kinds, "STREAM_BYTES", 0)
     monkeypatch.setattr(schedules, "PAGE", 0)
     assert "row by row" in plan_text(function, x)
     np.testing.assert_array_equal(together, np.array(function(x)))
@@ -317,7 +318,7 @@ def test_what_a_long_body_adds_to_few_elements_is_added_in_order() -> None:
 def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     data, chosen = normal(100, columns), np.arange(-30, 70) * 7 % 100
     x, indices = mx.array(data), mx.array(chosen)
-    monkeypatch.setattr(schedules, "FAR_BYTES", 1)
+    monkeypatch.setattr(kinds, "FAR_BYTES", 1)
     assert "awaited" in plan_text(lambda x: x[indices] * 2, x)
     np.testing.assert_array_equal(np.array(x[indices] * 2), data[chosen] * 2)
 
@@ -326,7 +327,7 @@ def test_rows_that_are_asked_for_ahead_are_the_same(columns: int, monkeypatch: p
 def test_rows_that_are_written_far_away_are_the_same(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, chosen = normal(90, columns), np.arange(-40, 200).reshape(3, 80) * 7 % 93 - 3
     x, indices, new = mx.array(expected), mx.array(chosen), normal(3, 80, columns)
-    monkeypatch.setattr(schedules, "FAR_BYTES", 1)
+    monkeypatch.setattr(kinds, "FAR_BYTES", 1)
 
     def put(x: mx.array) -> mx.array:
         x[indices] = mx.array(new)

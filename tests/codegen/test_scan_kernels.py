@@ -14,7 +14,7 @@ import weft.primitives as p
 from tests.checks import assert_same_bits, run_python
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
-from weft.compiler.cpu import schedule as schedules
+from weft.compiler.cpu import kinds
 from weft.compiler.running import evaluate
 from weft.graph.node import reachable
 from weft.primitives import scans
@@ -263,7 +263,7 @@ def test_streaming_changes_no_bit(size: int, monkeypatch: pytest.MonkeyPatch) ->
     for axis, reverse in [(0, False), (0, True), (1, False), (1, True)]:
         scan = partial(mx.cumsum, axis=axis, reverse=reverse)
         plain = np.array(scan(x))
-        monkeypatch.setattr(schedules, "STREAM_BYTES", 0)
+        monkeypatch.setattr(kinds, "STREAM_BYTES", 0)
         text = "".join(map(str, plans_of(scan, x)))
         assert ("streamed" in text) == (size % 16 == 0 and not (axis == 1 and reverse))
         np.testing.assert_array_equal(np.array(scan(x)), plain)

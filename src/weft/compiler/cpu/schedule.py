@@ -9,12 +9,11 @@ from math import prod
 
 from weft.compiler.codegen import host
 from weft.compiler.codegen.columns import ColumnAccesses
-from weft.compiler.cpu import transposed_tiles
+from weft.compiler.cpu import kinds, transposed_tiles
 from weft.compiler.cpu.apart import near_stride, reads_along_rows, swept_loads
 from weft.compiler.cpu.columns import columns_of
 from weft.compiler.cpu.interiors import has_interior
 from weft.compiler.cpu.kinds import (
-    STREAM_BYTES,
     folds_lanes_apart,
     folds_rows_of_memory,
     passes_caches,
@@ -392,7 +391,7 @@ def _goes_row_by_row(launch: Launch) -> bool:
 def _reads_far_apart(load: Instruction, launch: Launch) -> bool:
     """Whether the rows that would be read together are too long for the processor to read ahead."""
     scans = any(instruction.operation == "scan" for instruction in launch.kernel.instructions)
-    large = launch.work * load.dtype.size >= STREAM_BYTES
+    large = launch.work * load.dtype.size >= kinds.STREAM_BYTES
     return (scans or large) and SWEEP_OUTER_ROWS * launch.lane_extent * load.dtype.size >= PAGE
 
 

@@ -48,7 +48,7 @@ def takes(tiny: Tiny) -> bool:
     return few and enough and rows > 1 and inner >= PIECE_BYTES // tiny.source.size
 
 
-class _Block(NamedTuple):
+class _LaneRows(NamedTuple):
     """Rows that fill a vector: the number of the ``first`` one, where they are, where those are that are multiplied
     next, and where the vectors are that they are multiplied with; the masks of the lanes from which on the second,
     third, ... one is; and the slot of the sums."""
@@ -81,7 +81,7 @@ class TinySingleColumnsWriter(GroupWriter):
             self._multiply([self._block(first) for first in firsts])
         return self.e, self.e.function(name, GROUPS, "internal ")
 
-    def _block(self, first: str) -> _Block:
+    def _block(self, first: str) -> _LaneRows:
         """The rows from ``first`` on, as many as fill a vector."""
         matrix = self.divide(first, self.rows)
         left = self.subtract(self.multiply(self.add(matrix, 1), self.rows), first)
@@ -91,9 +91,9 @@ class TinySingleColumnsWriter(GroupWriter):
         vectors = [self.moved("%b", self.multiply(number, self.inner), self.element) for number in numbers]
         rows = self.moved("%a", self.multiply(first, self.inner), self.element)
         ahead = self.moved(rows, AT_ONCE * self.L.width * self.inner, self.element)
-        return _Block(first, rows, ahead, vectors, masks, self.e.slot(self.L.type_of(self.tiny.dtype)))
+        return _LaneRows(first, rows, ahead, vectors, masks, self.e.slot(self.L.type_of(self.tiny.dtype)))
 
-    def _multiply(self, blocks: Sequence[_Block]) -> None:
+    def _multiply(self, blocks: Sequence[_LaneRows]) -> None:
         """Multiply and store some blocks, piece by piece, because additions of one wait for each other."""
         L, e, dtype, piece = self.L, self.e, self.tiny.dtype, self.piece
         type_ = L.type_of(dtype)
@@ -114,7 +114,7 @@ class TinySingleColumnsWriter(GroupWriter):
             total = Value(L, e.load(type_, block.total), dtype)
             store(L, total, dtype, Location("%c", block.first, False), None)
 
-    def _moved(self, block: _Block, term: str) -> _Block:
+    def _moved(self, block: _LaneRows, term: str) -> _LaneRows:
         """The same block from a term on."""
         rows, *vectors = [self.moved(place, term, self.element) for place in (block.rows, *block.vectors)]
         ahead = self.moved(block.ahead, self.multiply(term, self.L.width), self.element)
@@ -138,7 +138,7 @@ class TinySingleColumnsWriter(GroupWriter):
         found: Value = Value(self.L, lanes, kind) >= self.L.splat(Value(Lanes(self.e, 1), scalar, kind))
         return found
 
-    def _add(self, block: _Block, start: int, first: int) -> None:
+    def _add(self, block: _LaneRows, start: int, first: int) -> None:
         """Add the terms of a piece that begins at the term ``start``, from the ``first`` one on."""
         L, e, dtype = self.L, self.e, self.tiny.dtype
         type_, scalar = L.type_of(dtype), Lanes(e, 1)
@@ -152,7 +152,7 @@ class TinySingleColumnsWriter(GroupWriter):
             total = Value(L, e.load(type_, block.total), dtype)
             e.store(type_, multiply_add(L, Value(L, columns[number], dtype), right, total).name, block.total)
 
-    def _prefetch(self, block: _Block, first: int) -> None:
+    def _prefetch(self, block: _LaneRows, first: int) -> None:
         """Prefetch as many bytes of the next rows as a piece of these rows has. They are read in so many places that
         the processor would not do it."""
         start = first // self.piece * self.piece * self.L.width
