@@ -66,6 +66,23 @@ def test_conditions_and_shared_shifts_in_several_vectors() -> None:
     assert _together(scrambled, mx.array(x)) or not _has_many_registers()
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint32", "float32"])
+@pytest.mark.parametrize("rest", [1, 15, 16, 17, 36, 52, 63])
+def test_nothing_is_written_behind_a_row(dtype: str, rest: int) -> None:
+    extent = LONG_ROW + rest
+    numbers = (np.arange(3 * (extent + 80)) % 127).astype(dtype).reshape(3, -1)
+
+    def function(x: Any) -> Any:
+        return chain(x ^ 5 if dtype != "float32" else x + 5, LONG_CHAIN)
+
+    x, y = mx.array(numbers), mx.array(numbers) + 0
+    y[:, :extent] = function(x[:, :extent])
+    wanted = numbers.copy()
+    with np.errstate(over="ignore"):
+        wanted[:, :extent] = function(numbers[:, :extent])
+    np.testing.assert_array_equal(np.array(y), wanted)
+
+
 def test_elsewhere_a_turn_does_one_vector() -> None:
     def sum_(x: mx.array) -> mx.array:
         return chain(x, LONG_CHAIN).sum()

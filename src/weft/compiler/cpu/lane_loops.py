@@ -193,7 +193,8 @@ class LaneLoops(NestWriter):
         """Run ``body`` over the few lanes that are left of a long row, all with a mask: one more copy of a long body
         would take LLVM long."""
         with self.e.loop(start, stop, self.width) as index, self._scope():
-            self.lane_index, self.mask = index, self._lanes_before(stop)
+            self.lane_index = index
+            self.mask = self._lanes_before(stop)
             body()
         self.mask = None
 

@@ -256,7 +256,8 @@ class _PieceWriter(InstructionWriter):
             self._compute(lanes)
         if whole != "%last_lane":
             with self.e.when(self.e.assign(f"icmp slt i64 {whole}, %last_lane")), self._scope():
-                self.lane_index, self.mask = whole, self._lanes_before("%last_lane")
+                self.lane_index = whole
+                self.mask = self._lanes_before("%last_lane")
                 self._compute(lanes)
             self.mask = None
 
