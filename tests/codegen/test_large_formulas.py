@@ -219,6 +219,24 @@ def test_formulas_may_be_thousands_of_operations_deep() -> None:
     np.testing.assert_allclose(mx.compile(steps)(x), 1 + (np.array(x) - 1) * 0.999**3000, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("lanes", "most", "least"), [(2_000, 512, 4), (200_000, 4096, 40), (300, 304, 1)])
+def test_few_lanes_with_much_to_do_are_units_for_several_threads(lanes: int, most: int, least: int) -> None:
+    """A unit has whole strips of lanes, and enough work to be worth sharing."""
+    x = mx.array(numbers(lanes).astype(np.float32))
+
+    def function(x: mx.array) -> mx.array:
+        for step in range(200):
+            x = x + 0.01 * x * (1 - x) * (x - step)
+        return x
+
+    (record,) = planned(function, x).describe().records
+    assert record.launch is not None
+    schedule = host.target.schedule(record.launch)
+    assert isinstance(schedule, CpuSchedule)
+    assert schedule.block <= most
+    assert schedule.units >= least
+
+
 def test_loops_over_the_same_elements_are_one() -> None:
     def flat(x: mx.array, y: mx.array) -> list[mx.array]:
         waves = mx.sin(x)

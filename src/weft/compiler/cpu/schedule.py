@@ -231,7 +231,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     streamed = [number for number, instruction in instructions if passes_caches(instruction, kernel)]
     walk = Walk.PIECES if cut is not None else Walk.TILED if transposed else _walk(launch)
     cost = _cost_of_element(kernel)
-    block = _block(launch, walk, cost)
+    block = _block(launch, walk, cost, cut)
     blocks = -(-launch.lane_extent // block) if block else 1
     rows = _rows_together(launch, transposed, cut)
     units = _row_units(launch, rows) * blocks
@@ -319,7 +319,7 @@ def _cost_of_access(elements: int, size: int, apart: bool) -> int:
     return APART_COST if apart else size
 
 
-def _block(launch: Launch, walk: Walk, cost: int) -> int:
+def _block(launch: Launch, walk: Walk, cost: int, cut: BodyCut | None) -> int:
     """How many lanes a unit has; 0 if lanes are not cut."""
     if launch.kernel.lane != "parallel":
         return launch.lane_extent if walk is Walk.PIECES else 0
@@ -327,15 +327,17 @@ def _block(launch: Launch, walk: Walk, cost: int) -> int:
     while plain > SHORTEST_LANE_BLOCK and plain * cost > COST_PER_GRAIN:
         plain //= 2
     most = SWEEP_OUTER_BLOCK if walk.sweeps_outside else PIECES_BLOCK if walk is Walk.PIECES else plain
-    return min(most, _longest_block(launch, walk, cost), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
+    return min(most, _longest_block(launch, walk, cost, cut), max(VIRTUAL_LANES, _whole_vectors(launch.lane_extent)))
 
 
-def _longest_block(launch: Launch, walk: Walk, cost: int) -> int:
+def _longest_block(launch: Launch, walk: Walk, cost: int, cut: BodyCut | None) -> int:
     """The most lanes that a unit may have, so that there are units for many threads."""
     lanes = launch.lane_extent * launch.row_count
     shortest = LANE_BLOCK
     if any(instruction.operation == "scan" for instruction in launch.kernel.instructions):
         shortest = SHORTEST_BLOCK
+    elif cut is not None:
+        shortest = max(cut.lanes, _whole_vectors(COST_PER_GRAIN // cost))
     elif scatters_rows(launch.kernel):
         shortest = SHORTEST_SCATTERED
     elif walk.sweeps_outside or (walk is Walk.PLAIN and folds_lanes_apart(launch.kernel)):
