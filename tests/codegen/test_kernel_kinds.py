@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import weft.core as mx
+from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
-from weft.compiler.codegen import loading
+from weft.compiler.codegen import host, loading
 from weft.compiler.codegen.emitter import Emitter, module
 from weft.compiler.codegen.math import MathLanes
 from weft.compiler.cpu import kinds
@@ -372,3 +373,26 @@ def test_each_of_many_values_is_stored_when_it_is_known() -> None:
     stores = [line.split() for line in str(plan).splitlines() if " = store " in line]
     assert len(stores) == 40
     assert all(int(line[0][1:]) == int(line[3][1:]) + 1 for line in stores)
+
+
+@pytest.mark.parametrize("columns", [40, 1000, 1030])
+def test_memory_is_prefetched_where_processors_read_short_ahead(
+    columns: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Rows that are folded have the same bits with prefetches, which also go behind the end of the array."""
+    x = mx.array(rng.normal(size=(7, columns)).astype(np.float32))
+
+    def results() -> list[mx.array]:
+        return [mx.sum(x), mx.softmax(x, axis=1), mx.var(x, axis=1), mx.logsumexp(x, axis=1)]
+
+    found = []
+    for names in ((), (host.current().name,)):
+        monkeypatch.setattr(kinds, "STREAM_BYTES", 1)
+        monkeypatch.setattr(kinds, "READS_SHORT_AHEAD", names)
+        plans = plans_of(results)
+        assert any("from memory" in str(plan) for plan in plans) is bool(names)
+        evaluate.forget_plans()
+        found.append(results())
+        mx.eval(found[-1])
+    evaluate.forget_plans()
+    assert_same_bits(*found)

@@ -19,7 +19,7 @@ from weft.compiler.codegen.nest import Reductions, folded_in_parts
 from weft.compiler.codegen.values import Value
 from weft.compiler.cpu.code import STEP, module_of
 from weft.compiler.cpu.kinds import needed_for_index
-from weft.compiler.cpu.memory import READ_LATER, WRITE_SOON, prefetch
+from weft.compiler.cpu.memory import READ_LATER, READ_SOON, WRITE_SOON, prefetch
 from weft.compiler.cpu.piece_functions import pieces_in_order
 from weft.compiler.cpu.schedule import (
     SWEEP_OUTER_BLOCK,
@@ -34,6 +34,9 @@ from weft.dtypes import Dtype
 
 LINE = 64
 """Bytes of a cache line."""
+
+BYTES_AHEAD = 4096
+"""How far ahead memory is prefetched that rows are folded from."""
 
 MOST_IN_PAIRS = 8
 """Parts of a sweep are folded two at a time if it has at most this many instructions, as these are written twice."""
@@ -81,6 +84,10 @@ class _Generator(SweepLoops):
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
         if position in self.ahead and not location.scattered:
             self._prefetch(location, instruction.dtype, self.ahead[position])
+        if position in self.schedule.from_memory:
+            index = self.e.assign(f"add i64 {location.index}, {BYTES_AHEAD // instruction.dtype.size}")
+            pointer = f"getelementptr {MEMORY_TYPES[instruction.dtype]}, ptr {location.base}, i64 {index}"
+            prefetch(self.e, self.e.assign(pointer), READ_SOON)
         return super()._load(position, instruction, location, L)
 
     def function(self, name: str) -> str:

@@ -18,6 +18,7 @@ from weft.compiler.cpu.kinds import (
     folds_rows_of_memory,
     passes_caches,
     reads_far_rows,
+    reads_from_memory,
     scatters_rows,
     writes_far,
 )
@@ -107,7 +108,8 @@ class CpuSchedule(Schedule):
     strides, ``columns`` those that are done together. ``swept`` are loads along the last sweep of which squares are
     transposed. If ``single``, all lanes of a row are a part of one vector. ``has_interior``: whether rows have a loop
     over their `Interior`. ``vectors`` are how many vectors a turn of a loop over lanes does while so many are left.
-    ``alike`` are accesses of short rows that move as earlier ones do, which they name."""
+    ``alike`` are accesses of short rows that move as earlier ones do, which they name. ``from_memory`` are loads that
+    are prefetched further ahead than processors read."""
 
     walk: Walk
     transposed: tuple[int, ...]
@@ -131,6 +133,7 @@ class CpuSchedule(Schedule):
     has_interior: bool = False
     vectors: int = 1
     alike: tuple[tuple[int, int], ...] = ()
+    from_memory: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -145,6 +148,7 @@ class CpuSchedule(Schedule):
             ("streamed", self.streamed),
             ("awaited", self.awaited),
             ("swept", self.swept),
+            ("from memory", self.from_memory),
         ):
             if numbers:
                 parts.append(f"{name} {' '.join([f'%{number}' for number in numbers])}")
@@ -271,6 +275,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         inside,
         vectors_in_turn(launch, columns) if walk is Walk.PLAIN and not inside else 1,
         alike_accesses(launch) if walk is Walk.PLAIN else (),
+        tuple([number for number, instruction in instructions if reads_from_memory(instruction, kernel)]),
     )
 
 
