@@ -62,8 +62,8 @@ def folds_lanes_apart(kernel: Kernel) -> bool:
 
 
 def reads_from_memory(instruction: Instruction, kernel: Kernel) -> bool:
-    """Whether an instruction loads the lanes of rows that are folded from an operand that no cache holds, on a processor
-    that reads these too late by itself."""
+    """Whether an instruction loads the lanes of rows that are folded from an operand that no cache holds, on a
+    processor that reads these too late by itself."""
     access = instruction.access
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
