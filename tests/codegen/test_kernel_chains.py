@@ -12,6 +12,7 @@ import pytest
 import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
+from tests.codegen.random_steps import Step, chains_with_the_same_bits, stored
 from weft.compiler.running import evaluate
 from weft.runtime import executor
 from weft.runtime.host import host
@@ -84,8 +85,6 @@ ACROSS_ROWS: list[Callable[[mx.array, mx.array], mx.array]] = [
 ]
 OPERATIONS = [*WITHIN_ROWS, *ACROSS_ROWS]
 
-Step = tuple[int, int, int]
-
 
 def drawn(rng: np.random.Generator) -> tuple[list[Step], list[int]]:
     """Operations with the numbers of their operands, and the numbers of the results that are evaluated."""
@@ -99,20 +98,6 @@ def drawn(rng: np.random.Generator) -> tuple[list[Step], list[int]]:
     return steps, [*asked, count - 1]
 
 
-def computed(
-    steps: list[Step], asked: list[int], keep: Callable[[mx.array], mx.array], values: list[mx.array]
-) -> list[mx.array]:
-    known = list(values)
-    for operation, left, right in steps:
-        known.append(keep(OPERATIONS[operation](known[left], known[right])))
-    return [known[len(values) + number] for number in dict.fromkeys(asked)]
-
-
-def stored(x: mx.array) -> mx.array:
-    mx.eval(x)
-    return x
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])
 def test_bits_are_those_of_the_operations(count: int, shape: tuple[int, ...], rng: np.random.Generator) -> None:
@@ -120,15 +105,7 @@ def test_bits_are_those_of_the_operations(count: int, shape: tuple[int, ...], rn
     chains = 0
     for _ in range(count):
         steps, asked = drawn(rng)
-        print("program:", steps, asked)
-        found: list[mx.array] = []
-
-        def program() -> list[mx.array]:
-            found[:] = computed(steps, asked, lambda x: x, values)  # noqa: B023  # called at once
-            return found  # noqa: B023
-
-        chains += sum([str(plan).count("chain of") for plan in plans_of(program)])
-        assert_same_bits(found, computed(steps, asked, stored, values))
+        chains += chains_with_the_same_bits(OPERATIONS, steps, asked, values)
     assert chains > count // 4
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import weft.core as mx
-from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
+from tests.codegen.random_steps import Step, chains_with_the_same_bits
 from weft.compiler.cpu.products import matmul
 from weft.compiler.running import evaluate
 from weft.runtime import executor
@@ -60,9 +60,6 @@ OPERATIONS: list[Callable[[mx.array, mx.array], mx.array]] = [
 PRODUCTS = 6
 """The operations that come first, which are half of all."""
 
-Step = tuple[int, int, int]
-Keep = Callable[[mx.array], mx.array]
-
 
 @pytest.fixture(autouse=True)
 def small_chains(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -92,18 +89,6 @@ def drawn(rng: np.random.Generator) -> tuple[list[Step], list[int]]:
     return steps, [*asked, count - 1]
 
 
-def computed(steps: list[Step], asked: list[int], keep: Keep, values: list[mx.array]) -> list[mx.array]:
-    known = list(values)
-    for operation, left, right in steps:
-        known.append(keep(OPERATIONS[operation](known[left], known[right])))
-    return [known[len(values) + number] for number in dict.fromkeys(asked)]
-
-
-def stored(x: mx.array) -> mx.array:
-    mx.eval(x)
-    return x
-
-
 @pytest.mark.parametrize("rows", [SMALL, LARGE])
 @pytest.mark.parametrize("count", [12, pytest.param(400, marks=pytest.mark.slow)])
 def test_bits_are_those_of_the_operations(count: int, rows: int, rng: np.random.Generator) -> None:
@@ -112,15 +97,7 @@ def test_bits_are_those_of_the_operations(count: int, rows: int, rng: np.random.
     while programs < count or (not chains and programs < 5 * count):  # a dozen may have no chain
         programs += 1
         steps, asked = drawn(rng)
-        print("program:", steps, asked)
-        found: list[mx.array] = []
-
-        def program() -> list[mx.array]:
-            found[:] = computed(steps, asked, lambda x: x, values)  # noqa: B023  # called at once
-            return found  # noqa: B023
-
-        chains += sum([str(plan).count("chain of") for plan in plans_of(program)])
-        assert_same_bits(found, computed(steps, asked, stored, values))
+        chains += chains_with_the_same_bits(OPERATIONS, steps, asked, values)
     assert chains > count // 12 - 1
 
 

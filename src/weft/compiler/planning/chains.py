@@ -226,7 +226,7 @@ class ChainFinder:
             return 0
         stores = [i.access for i in launch.kernel.instructions if i.operation == "store"]
         written = list(dict.fromkeys([access.operand for access in stores if access is not None]))
-        if not written[0].shape:
+        if not written or not written[0].size or not written[0].shape:
             return 0
         rows = written[0].shape[0]
         at_once = rows_at_once(rows, _bytes_of(written) // rows, self.target.limits.turn_results)
