@@ -379,18 +379,19 @@ def test_each_of_many_values_is_stored_when_it_is_known() -> None:
 def test_memory_is_prefetched_where_processors_read_short_ahead(
     columns: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    """Rows that are folded have the same bits with prefetches, which also go behind the end of the array."""
-    x = mx.array(rng.normal(size=(7, columns)).astype(np.float32))
+    """Rows that are folded, or compared with each other one by one, have the same bits with prefetches, which also go
+    behind the end of the array."""
+    x = mx.array(rng.normal(size=(20, columns)).astype(np.float32))
 
     def results() -> list[mx.array]:
-        return [mx.sum(x), mx.softmax(x, axis=1), mx.var(x, axis=1), mx.logsumexp(x, axis=1)]
+        return [mx.sum(x), mx.softmax(x, axis=1), mx.var(x, axis=1), mx.logsumexp(x, axis=1), mx.argmin(x, axis=0)]
 
     found = []
     for names in ((), (host.current().name,)):
         monkeypatch.setattr(kinds, "STREAM_BYTES", 1)
         monkeypatch.setattr(kinds, "READS_SHORT_AHEAD", names)
-        plans = plans_of(results)
-        assert any("from memory" in str(plan) for plan in plans) is bool(names)
+        for function in (results, lambda: mx.argmin(x, axis=0)):
+            assert any("from memory" in str(plan) for plan in plans_of(function)) is bool(names)
         evaluate.forget_plans()
         found.append(results())
         mx.eval(found[-1])

@@ -61,15 +61,17 @@ def folds_lanes_apart(kernel: Kernel) -> bool:
     return bool(kernel.sweeps)
 
 
-def reads_from_memory(instruction: Instruction, kernel: Kernel) -> bool:
+def reads_from_memory(instruction: Instruction, kernel: Kernel, row_by_row: bool) -> bool:
     """Whether an instruction loads the lanes of rows that are folded from an operand that no cache holds, on a
-    processor that reads these too late by itself."""
+    processor that reads these too late by itself. Rows are folded lane by lane, or added to each other
+    ``row_by_row``."""
     access = instruction.access
     if instruction.operation != "load" or access is None or access.computed or instruction.where is not None:
         return False
     if host.current().name not in READS_SHORT_AHEAD:
         return False
-    by_lane = kernel.lane == "reduced" and instruction.varying and access.lane_stride is LaneStride.ONE
+    folds = kernel.lane == "reduced" or (row_by_row and instruction.level is Level.SWEEP)
+    by_lane = folds and instruction.varying and access.lane_stride is LaneStride.ONE
     return by_lane and not kernel.backwards and bool(access.operand.size * access.dtype.size >= STREAM_BYTES)
 
 

@@ -252,6 +252,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
     inside = walk is Walk.PLAIN and has_interior(launch)
     bodies = [range(len(instructions))] if cut is None else [piece.computed for piece in cut.pieces]
     columns = columns_of(kernel, bodies, [*transposed, *swept])
+    by_row = walk is Walk.ROW_BY_ROW
     return CpuSchedule(
         walk,
         tuple(transposed),
@@ -275,7 +276,7 @@ def schedule_of(launch: Launch) -> CpuSchedule:
         inside,
         vectors_in_turn(launch, columns) if walk is Walk.PLAIN and not inside else 1,
         alike_accesses(launch) if walk is Walk.PLAIN else (),
-        tuple([number for number, instruction in instructions if reads_from_memory(instruction, kernel)]),
+        tuple([number for number, instruction in instructions if reads_from_memory(instruction, kernel, by_row)]),
     )
 
 
