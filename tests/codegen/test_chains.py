@@ -12,6 +12,7 @@ import weft.core as mx
 from tests.checks import assert_same_bits
 from tests.codegen.planned import plans_of
 from tests.sampling import Cases
+from weft.compiler.cpu.chains import units_of
 from weft.runtime import executor
 
 
@@ -170,3 +171,34 @@ def test_what_is_said_of_a_chain() -> None:
     assert chain.bytes_written == q.nbytes
     assert chain.text.startswith("chain of 2 steps, 8 turns:\n  call matmul (8, 256, 256), attached to it:")
     assert chain.writes == ["result 0 float32[8,256,64]"]
+
+
+@pytest.mark.parametrize(("count", "turns"), [(1, 50), (2, 50), (16, 100), (64, 400), (1500, 0)])
+def test_turns_of_kernels_are_enough_for_the_threads(count: int, turns: int) -> None:
+    """With many threads, turns are smaller, and there is no chain if even the smallest ones would leave threads
+    idle."""
+    before = executor.thread_count()
+    executor.set_thread_count(count)
+    x = numbers(2000, 101)
+
+    def tree() -> mx.array:
+        values = x
+        for _ in range(8):
+            values = 0.5 * values[:, 1:] + 0.3 * values[:, :-1]
+        return values
+
+    (plan,) = plans_of(tree)
+    text = str(plan)
+    executor.set_thread_count(before)
+    assert ("chain of" in text, f", {turns} turns" in text) == (turns > 0, turns > 0)
+
+
+@pytest.mark.parametrize(
+    ("turns", "count", "units"), [(15, 16, 15), (17, 16, 0), (49, 16, 0), (56, 16, 32), (65, 16, 32), (9, 1, 1)]
+)
+def test_few_turns_keep_most_threads_busy(turns: int, count: int, units: int) -> None:
+    before = executor.thread_count()
+    executor.set_thread_count(count)
+    found = units_of(turns)
+    executor.set_thread_count(before)
+    assert found == units

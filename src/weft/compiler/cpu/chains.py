@@ -20,6 +20,10 @@ from weft.runtime.steps import Step
 
 UNITS_PER_THREAD = 2
 """Threads end at different times: one that is done takes a unit of another one."""
+ENOUGH_TURNS = 4
+"""If threads have this many turns each, it matters little that some have one more."""
+BUSY = 7, 8
+"""With fewer turns, at least this part of the threads, as a ratio, must be busy until the last ones end."""
 
 # The first numbers of a step. Then come the entries, for each step its code, its units per turn and the position of its
 # numbers, and those numbers.
@@ -41,10 +45,11 @@ class ChainAddress(int):
 
 
 def units_of(turns: int) -> int:
-    """How many units ``turns`` turns are divided into: at most `UNITS_PER_THREAD` for each thread; 0 if some threads
+    """How many units ``turns`` turns are divided into: at most `UNITS_PER_THREAD` for each thread; 0 if too many threads
     would be idle."""
     threads = thread_count()
-    if turns % threads and turns < UNITS_PER_THREAD * UNITS_PER_THREAD * threads:
+    part, whole = BUSY
+    if turns < ENOUGH_TURNS * threads and whole * turns < part * threads * -(-turns // threads):
         return 0
     return 1 if threads == 1 else min(turns, UNITS_PER_THREAD * threads)
 

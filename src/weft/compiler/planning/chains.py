@@ -40,6 +40,8 @@ is made, because threads can share smaller units of work than turns."""
 SMALLEST_PART = 8
 """A turn of a chain of kernels alone has results of at least this part of what it may have: with less, the calls of its
 steps take longer than what they save."""
+PARTS_OF_TURN = 1, 2, 4, 8
+"""If turns with all results that they may have would leave threads idle, they have such a part of these."""
 LARGEST_ROW = 8
 """If a single row has at most this many times of what such a turn may have, it is a turn."""
 
@@ -228,9 +230,12 @@ class ChainFinder:
         written = list(dict.fromkeys([access.operand for access in stores if access is not None]))
         if not written or not written[0].size or not written[0].shape:
             return 0
-        rows = written[0].shape[0]
-        at_once = rows_at_once(rows, _bytes_of(written) // rows, self.target.limits.turn_results)
-        return rows // at_once if at_once else 0
+        rows, most = written[0].shape[0], self.target.limits.turn_results
+        for part in PARTS_OF_TURN:
+            at_once = rows_at_once(rows, _bytes_of(written) // rows, most // part)
+            if at_once and self.target.chain_units(rows // at_once):
+                return rows // at_once
+        return 0
 
     def _chain(self, first: int, last: int, turns: int, units: int) -> Chain | None:
         """The chain of those of the steps ``first`` to ``last`` that need it; None if it is not worth it."""
