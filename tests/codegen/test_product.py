@@ -226,6 +226,18 @@ def test_results_of_few_columns_are_cut_into_tiles_for_many_threads(threads: int
     assert extents[0] // rows >= 2 * threads
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(392, 512), (200, 320), (2048, 2048)])
+def test_two_threads_end_at_about_the_same_time(rows: int, columns: int) -> None:
+    """Also where units at the edges of the result are smaller than others."""
+    block, lying = Block(dtypes.float32, 8, 3, 64), product_tiles.Lying(True, product_tiles.DirectReading.NOWHERE)
+    high, wide = product_tiles.tile_of(block, (rows, columns, 4608), 1, 2, lying)
+    done = [0, 0]
+    for top in range(0, rows, high):
+        for left in range(0, columns, wide):
+            done[done.index(min(done))] += min(high, rows - top) * min(wide, columns - left)
+    assert max(done) < 1.06 * sum(done) / 2
+
+
 def test_columns_that_do_not_fill_a_vector_take_the_time_of_a_whole_one() -> None:
     """So all threads share results with few of them."""
     block, threads = product_tiles.block_of(dtypes.float32), 32

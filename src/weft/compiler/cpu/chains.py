@@ -45,7 +45,7 @@ class ChainAddress(int):
 
 
 def units_of(turns: int) -> int:
-    """How many units ``turns`` turns are divided into: at most `UNITS_PER_THREAD` for each thread; 0 if too many threads
+    """How many units ``turns`` turns are divided into: at most `UNITS_PER_THREAD` for each thread; 0 if many threads
     would be idle."""
     threads = thread_count()
     part, whole = BUSY

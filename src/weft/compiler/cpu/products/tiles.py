@@ -42,6 +42,9 @@ disturbed: with 16, matrices of 1024 took a fifth more time in single tiles."""
 UNEVEN_OF_TWO = 0.25
 """The part of a tile that is added if each of two threads has more work than that: with smaller tiles, the right
 operand would be packed so often that it takes a twentieth of the time."""
+FEW_UNITS, EVENER = 16, 0.94
+"""If two threads have much work and at most so many units, those at the edges may be so much smaller that one thread
+ends early. Then other tiles are used, if they take less than this part of the time."""
 MOST_CUTS = 24
 """A side of the result is cut into at most this many parts."""
 UNITS_PER_THREAD = 4
@@ -158,10 +161,27 @@ class _Costs:
             self.widest = maxsize  # nothing is packed
 
     def time(self, tile: tuple[int, int], span: int = 1) -> float:
-        """The time for all units. A unit is ``span`` tiles side by side; the extents of a tile are in blocks."""
+        """The time for all units, as if those at the edges of the result were whole. A unit is ``span`` tiles side by
+        side; the extents of a tile are in blocks."""
         units = self.matrices * -(-self.down // tile[0]) * -(-self.across // (tile[1] * span))
+        return self.time_of_units(tile, -(-units // self.busy)) * span
+
+    def time_with_edges(self, tile: tuple[int, int]) -> float:
+        """The time for all units, of which those at the edges of the result are smaller. Threads take them in order."""
+        high, wide = tile[0], min(tile[1] * self.block.columns, self.columns)
+        down = [min(high, self.down - top) / high for top in range(0, self.down, high)]
+        across = [min(wide, self.columns - left) / wide for left in range(0, self.columns, wide)]
+        ends = [0.0] * self.busy
+        for _ in range(self.matrices):
+            for height in down:
+                for width in across:
+                    first = ends.index(min(ends))
+                    ends[first] += height * width
+        return self.time_of_units(tile, max(ends))
+
+    def time_of_units(self, tile: tuple[int, int], units_of_thread: float) -> float:
+        """The time for as many tiles as one thread computes."""
         high, wide = tile[0] * self.block.rows, min(tile[1] * self.block.columns, self.columns)
-        units_of_thread = -(-units // self.busy)
         uneven = UNEVEN if self.busy > 1 else 0.0
         if units_of_thread == 1 and self.takes_single_tiles:
             uneven /= 2
@@ -173,7 +193,7 @@ class _Costs:
             right = READING * wide
         elif self.lying.right is DirectReading.IN_FEW_ROWS and high <= FEW_ROWS:
             right = READING_IN_PLACE * high * wide + READING * wide
-        return (units_of_thread + uneven) * span * (high * wide + left + right)
+        return (units_of_thread + uneven) * (high * wide + left + right)
 
     def elements(self, tile: tuple[int, int]) -> int:
         return tile[0] * self.block.rows * tile[1] * self.block.columns
@@ -187,9 +207,22 @@ class _Costs:
         """The widths that tiles may have, in blocks."""
         return _parts(self.across, self.widest, MOST_CUTS)
 
+    def tiles(self) -> list[tuple[int, int]]:
+        return [(high, wide) for high in self.heights() for wide in self.widths()]
+
+    def few_tiles(self) -> list[tuple[int, int]]:
+        """Tiles so large that there are few units."""
+        most = FEW_UNITS // self.matrices
+        return [(h, w) for h, w in self.tiles() if -(-self.down // h) * -(-self.across // w) <= most]
+
     def best(self) -> tuple[int, int]:
         """The tile that takes the least time."""
-        return min(((h, w) for h in self.heights() for w in self.widths()), key=self.time)
+        found = min(self.tiles(), key=self.time)
+        few = self.few_tiles() if self.takes_large_tiles else []
+        if found not in few:
+            return found
+        other = min(few, key=self.time_with_edges)
+        return other if self.time_with_edges(other) < EVENER * self.time_with_edges(found) else found
 
 
 @as_a_whole
@@ -210,7 +243,7 @@ def time_of(
 ) -> tuple[float, int]:
     """The time that products take in the best tiles, as multiplications of a thread; and how many threads are busy."""
     costs = _Costs(block, extents, matrices, threads, lying)
-    return costs.time(costs.best()) * extents[2], costs.busy
+    return min(map(costs.time, costs.tiles())) * extents[2], costs.busy
 
 
 @as_a_whole
