@@ -15,10 +15,12 @@ import weft.core as mx
 from tests.codegen.planned import plans_of
 from tests.ops.convolution_rows import convolved
 from tests.ops.row import to_numpy
+from weft.compiler.cpu.products import convolutions
+from weft.compiler.cpu.products.windows.in_memory import window_numbers
 
 
 @st.composite
-def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+def geometries(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
     rank, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
 
     def numbers(low: int, high: int) -> list[int]:
@@ -42,7 +44,7 @@ def convolutions(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str,
 
 
 @settings(max_examples=25, deadline=None)
-@given(convolutions())
+@given(geometries())
 def test_any_geometry(convolution: tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]) -> None:
     """The values are right, and derivatives are adjoint to each other."""
     (first, second, arguments), rng = convolution, np.random.default_rng(5)
@@ -184,7 +186,8 @@ def windowed(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any
     for axis, size in enumerate(sizes):
         spread = (extents[axis] - 1) * arguments["input_dilation"][axis] + 1
         assume(spread + before[axis] + behind[axis] > (size - 1) * arguments["kernel_dilation"][axis])
-    return (4, *extents, channels * groups), (outputs * groups, *sizes, channels), arguments
+    examples = draw(st.sampled_from([4, 9]))
+    return (examples, *extents, channels * groups), (outputs * groups, *sizes, channels), arguments
 
 
 def copied_windows(x: Any, sizes: Any, arguments: dict[str, Any]) -> Any:
@@ -275,9 +278,10 @@ def test_arrays_are_not_copied_to_pad_them(groups: int, rng: np.random.Generator
         np.testing.assert_array_equal(to_numpy(layer(x)), np.maximum(to_numpy(plain) + to_numpy(bias), 0))
 
 
-def test_padding_is_zeros_that_are_multiplied() -> None:
+@pytest.mark.parametrize("examples", [2, 9])
+def test_padding_is_zeros_that_are_multiplied(examples: int) -> None:
     """So an infinite weight gives NaN where it meets padding, and only there."""
-    x, w = np.ones((2, 6, 9, 24), np.float32), np.ones((40, 3, 3, 24), np.float32)
+    x, w = np.ones((examples, 6, 9, 24), np.float32), np.ones((40, 3, 3, 24), np.float32)
     x[1, 0, 8, 3], w[4, 0, 0, 23] = np.inf, np.inf
     found = to_numpy(mx.conv2d(mx.array(x), mx.array(w), padding=1))
     assert np.isnan(found[:, 0, :, 4]).all()
@@ -285,6 +289,53 @@ def test_padding_is_zeros_that_are_multiplied() -> None:
     assert np.isinf(found[1, :2, 7:, 5]).all()
     assert np.isfinite(found[1, :, :7, 5]).all()
     assert np.isfinite(np.delete(found[0], 4, axis=-1)).all()
+
+
+def zeros_of(dtype: Any, sign: int, examples: int, channels: int) -> tuple[Any, Any]:
+    """Arguments of a convolution whose products are too small for the dtype, with weights that have one sign, but for
+    some."""
+    least = float(np.finfo(dtype).smallest_subnormal)
+    w = np.full((100, 3, 3, channels), -least, dtype)
+    w[::7, :, :, ::5] = sign * least
+    return np.full((examples, 5, 5, channels), least, dtype), w
+
+
+@pytest.mark.parametrize("sign", [-1, 0, 1])
+@pytest.mark.parametrize("examples", [8, 12])
+@pytest.mark.parametrize(("dtype", "channels"), [(np.float32, 40), (np.float32, 300), (np.float64, 40)])
+def test_padding_that_is_skipped_changes_no_sign(dtype: Any, channels: int, examples: int, sign: int) -> None:
+    """Sums of products that are too small are -0; a zero times a positive weight makes them 0, and times a negative
+    one does not."""
+    x, w = zeros_of(dtype, sign, examples, channels)
+    arguments = {"stride": [1, 1], "padding": ([1, 1], [1, 1]), "kernel_dilation": [1, 1], "groups": 1, "flip": False}
+    with mx.stream(mx.cpu):
+        kinds = mx.float32 if dtype == np.float32 else mx.float64
+        found = to_numpy(mx.conv_general(mx.array(x, kinds), mx.array(w, kinds), **arguments))
+        one = [to_numpy(mx.conv_general(mx.array(x[:1], kinds), mx.array(w, kinds), **arguments))] * examples
+    assert found.dtype == dtype
+    assert np.signbit(found).any()
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(np.concatenate(one)))
+
+
+@pytest.mark.parametrize(
+    ("examples", "extent", "together"), [(8, 7, 8), (30, 7, 10), (11, 7, 11), (7, 7, 0), (8, 60, 0)]
+)
+def test_padding_is_skipped_where_there_is_much(
+    examples: int, extent: int, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, the windows of some examples in the same place are side by side."""
+    made = []
+
+    def noted(pitch: int, channels: int, example: int, skips: bool, axes: Any) -> list[int]:
+        made.append(axes[-1].counts if skips else 0)
+        return window_numbers(pitch, channels, example, skips, axes)
+
+    monkeypatch.setattr(convolutions, "window_numbers", noted)
+    with mx.stream(mx.cpu):
+        x, w = mx.zeros((examples, extent, extent, 32)), mx.zeros((64, 3, 3, 32))
+        mx.eval(x, w)
+        plans_of(lambda: mx.conv2d(x, w, padding=1))
+    assert set(made) == {together}
 
 
 @pytest.mark.parametrize("outputs", range(1, 9))

@@ -4,7 +4,7 @@ array, which is not copied to pad it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from math import prod
 from operator import index
 from typing import Any
@@ -17,6 +17,7 @@ from weft.compiler.cpu.products.windows import elements as product_elements
 from weft.compiler.cpu.products.windows import products as product_windows
 from weft.compiler.cpu.products.windows.axes import MOST_FACTORS, block_over_axes
 from weft.compiler.cpu.products.windows.in_memory import FEWEST_CHANNELS, MOST_AXES, WindowAxis, window_numbers
+from weft.compiler.open_numbers import as_a_whole
 from weft.dtypes import Dtype
 from weft.graph.node import Node, Shape
 from weft.primitives.base import Array
@@ -35,6 +36,10 @@ from .matmul import are_worth_calls, factors_of, over_axes, step_of
 from .step import Block, Sources
 from .tiles import DirectReading, Lying
 
+FEWEST_EXAMPLES = 8
+"""Windows of so many examples at least are side by side, as many as a panel has."""
+REORDERING = 36
+"""Making results in another order, and reading them in it, takes the time of so many multiplications for each."""
 _FEWEST_WINDOWS = 32
 """Fewer windows are copied: a product of few rows reads weights where they are."""
 
@@ -59,13 +64,66 @@ def _of_windows(node: Node) -> Sequence[Node] | None:
     if not _fits(x, w.node.shape[1:], geometry, counts) or not node.size:
         return None
     if all(n == 1 for n in geometry.dilations):
-        return None if has_few_outputs(w, geometry, counts) else [rounded(windowed(x, w, geometry, counts), node)]
+        make = _by_place if _is_often_outside(x, w, geometry, counts) else windowed
+        return None if has_few_outputs(w, geometry, counts) else [rounded(make(x, w, geometry, counts), node)]
     if geometry.flip:
         w, geometry = reversed_along(w, range(1, 1 + len(counts))), geometry._replace(flip=False)
     used = used_phases(x, w, geometry, counts)
     if not used or has_few_outputs(w, used[0], counts):
         return None
     return [rounded(in_phases(x, w, geometry, counts, partial(windowed, x)), node)]
+
+
+def _is_often_outside(x: Array, w: Array, geometry: Geometry, counts: Shape) -> bool:
+    """Whether so many elements of windows are outside of the array that skipping them saves more time than another
+    order of the results takes."""
+    examples, *extents, _ = x.node.shape
+    if examples < FEWEST_EXAMPLES or len(counts) >= MOST_AXES:
+        return False
+    axes = zip(extents, counts, w.node.shape[1:-1], geometry.strides, geometry.spacings, geometry.low, strict=True)
+    inside = 1.0
+    for axis in axes:
+        inside *= part_inside(*axis)
+    return (1 - inside) * prod(w.node.shape[1:]) > REORDERING
+
+
+@as_a_whole
+@cache
+def part_inside(extent: int, count: int, size: int, step: int, spacing: int, low: int) -> float:
+    """The part of the elements of windows that is inside of an axis."""
+    places = [window * step + element * spacing - low for window in range(count) for element in range(size)]
+    return sum([0 <= place < extent for place in places]) / len(places)
+
+
+def _by_place(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
+    """The convolution as one along an axis of some examples, too, which is the last one: neighbouring windows are those
+    of these examples in one place, so elements outside of the array are so for all of them."""
+    examples, *extents, channels = x.node.shape
+    together, rank = examples_together(examples), len(counts)
+    x = p.reshape(x, shape=(examples // together, together, *extents, channels))
+    x = p.transpose(x, axes=(0, *range(2, 2 + rank), 1, 2 + rank))
+    outputs, *sizes, of_group = w.node.shape
+    w = p.reshape(w, shape=(outputs, *sizes, 1, of_group))
+    further = Geometry(
+        (*geometry.strides, 1),
+        (*geometry.low, 0),
+        (*geometry.high, 0),
+        (*geometry.spacings, 1),
+        (*geometry.dilations, 1),
+        geometry.groups,
+        geometry.flip,
+    )
+    found = windowed(x, w, further, (*counts, together))
+    found = p.transpose(found, axes=(0, 1 + rank, *range(1, 1 + rank), 2 + rank))
+    return p.reshape(found, shape=(examples, *counts, outputs))
+
+
+@as_a_whole
+@cache
+def examples_together(examples: int) -> int:
+    """How many examples have their windows side by side: a part of all, because the windows of few ones overlap in a
+    cache."""
+    return next(count for count in range(FEWEST_EXAMPLES, examples + 1) if examples % count == 0)
 
 
 def _sums_of_windows(node: Node) -> Sequence[Node] | None:
@@ -149,9 +207,14 @@ def _tiled(call: RoutineCall, product: Product, code: CodeOf) -> Tiled | None:
     rank = len(x.shape) - 2
     fields = [params["counts"], x.shape[1:-1], *[params[name] for name in ("sizes", "strides", "spacings", "low")]]
     axes = [WindowAxis(*[field[axis] for field in (*fields, x.strides[1:-1])]) for axis in range(rank)]
-    numbers = window_numbers(call.results[0].shape[-1], _channels(call), x.strides[0], axes)
+    numbers = window_numbers(call.results[0].shape[-1], _channels(call), x.strides[0], _skips(axes), axes)
     assert product.axes is not None
     return over_axes(product, product.axes, partial(code, call), numbers)
+
+
+def _skips(axes: Sequence[WindowAxis]) -> bool:
+    """Whether neighbouring windows are in the same place along all axes but one: see `_by_place`."""
+    return axes[-1].size == 1 and axes[-1].counts >= FEWEST_EXAMPLES
 
 
 def _parts_of(product: Product) -> int:

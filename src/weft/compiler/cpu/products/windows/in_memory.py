@@ -19,10 +19,11 @@ FEWEST_CHANNELS = 16
 """With fewer neighbouring numbers, looking up their addresses takes too long."""
 
 # The numbers that describe windows: the distance between rows of the result, how many numbers an
-# element of a window has, and the distance between examples; and for each spatial axis, outermost first, how many
-# windows there are, the extents of the array and of a window, the distances of windows and of their elements, how many
-# zeros are before the array, and its stride.
-PITCH, CHANNELS, EXAMPLE, AXES = range(4)
+# element of a window has, the distance between examples, and whether elements that are outside of the array for all
+# windows of a panel are skipped; and for each spatial axis, outermost first, how many windows there are, the extents of
+# the array and of a window, the distances of windows and of their elements, how many zeros are before the array, and
+# its stride.
+PITCH, CHANNELS, EXAMPLE, SKIPS, AXES = range(5)
 COUNTS, EXTENT, SIZE, STEP, SPACING, LOW, STRIDE, _FIELDS = range(8)
 NUMBERS = AXES + MOST_AXES * _FIELDS
 
@@ -42,10 +43,10 @@ class WindowAxis(NamedTuple):
     stride: int
 
 
-def window_numbers(pitch: int, channels: int, example: int, axes: Sequence[WindowAxis]) -> list[int]:
+def window_numbers(pitch: int, channels: int, example: int, skips: bool, axes: Sequence[WindowAxis]) -> list[int]:
     """The numbers that describe windows."""
     alone = [WindowAxis(1, 1, 1, 1, 1, 0, 0)] * (MOST_AXES - len(axes))
-    return [pitch, channels, example, *[number for axis in (*alone, *axes) for number in axis]]
+    return [pitch, channels, example, int(skips), *[number for axis in (*alone, *axes) for number in axis]]
 
 
 _NUMBERED = f"<{', '.join(f'i64 {lane}' for lane in range(AT_ONCE))}>"

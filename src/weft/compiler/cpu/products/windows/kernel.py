@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft import dtypes
 from weft.compiler.codegen.lanes import Lanes
 from weft.compiler.codegen.memory import Location, load
 from weft.compiler.codegen.values import Value
@@ -22,7 +23,7 @@ def kernel_of_windows(block: Block, name: str, edge: bool, between: int) -> Emit
     numbers each, which are terms; the first one here is number ``%offset`` of its element. ``%addresses`` has for each
     window the address for an element, and then, ``between`` addresses after these, those for the next element: see
     `in_memory.write_addresses`. Columns are in whole vectors. If the kernel ``%asks``, windows after these are
-    prefetched."""
+    prefetched. Elements whose address is ``%skipped`` for all windows are zeros, and columns are finite then."""
     written = _PanelKernelOfWindows(block, edge, between)
     return written.e, written.function(name)
 
@@ -37,12 +38,13 @@ def kernel_of_elements(block: Block, name: str, edge: bool, of_one: bool) -> Emi
 
 
 class _PanelKernelOfWindows(PanelKernel):
-    parameters = f"ptr %addresses, i64 %channels, i64 %offset, i1 %asks, {OTHERS}"
+    parameters = f"ptr %addresses, i64 %channels, i64 %offset, i1 %asks, ptr %skipped, {OTHERS}"
     masks_columns = False
 
     def __init__(self, block: Block, edge: bool, between: int) -> None:
         super().__init__(block, edge)
         self.between = between
+        self.changes = self.e.slot("i1")
 
     def _sum(self, targets: Sequence[str]) -> None:
         for target in targets:
@@ -58,17 +60,44 @@ class _PanelKernelOfWindows(PanelKernel):
             behind = self.moved(addresses, self.block.rows, "ptr")
             start = self.subtract(before, "%offset")
             begin, stop = self.larger(start, "0"), self.smaller(self.add(start, "%channels"), "%inner")
-            self._add_element(rows, behind, begin, stop)
+            self._ask_for_element(behind, begin, stop)
+            # The loop over terms has no other instructions than it needs: then another program on the same core, which
+            # shares its instruction decoders, delays the multiplications less.
+            with e.when(self._changes_sums(addresses)):
+                self._add_several(rows, begin, stop)
 
-    def _add_element(self, rows: Sequence[str], behind: str, begin: str, stop: str) -> None:
-        """Add the terms of an element of all windows; ``behind`` has the addresses for the windows after these."""
-        # The loop over terms has no other instructions than it needs: then another program on the same core, which
-        # shares its instruction decoders, delays the multiplications less.
+    def _changes_sums(self, addresses: str) -> str:
+        """Whether the terms of an element change any sum. Zeros times finite columns are zeros, which change only sums
+        that are -0."""
+        e, rows = self.e, Lanes(self.e, self.block.rows)
+        type_ = rows.type_of(dtypes.int64)
+        skipped = rows.splat(Value(Lanes(e, 1), e.assign("ptrtoint ptr %skipped to i64"), dtypes.int64)).name
+        there = e.assign(f"load {type_}, ptr {addresses}, align 8")
+        outside = e.assign(f"icmp eq {type_} {there}, {skipped}")
+        lanes = f"<{rows.width} x i1>"
+        every = e.call(f"llvm.vector.reduce.and.v{rows.width}i1", "i1", [(lanes, outside)])
+        e.store("i1", self.negated(every), self.changes)
+        with e.when(every):
+            e.store("i1", self._has_negative_zero(), self.changes)
+        return e.load("i1", self.changes)
+
+    def _has_negative_zero(self) -> str:
+        """Whether any sum is -0: as an integer, this is the smallest number."""
+        e, bits, width = self.e, 8 * self.block.dtype.size, self.block.lanes
+        type_, name = f"<{width} x i{bits}>", f"v{width}i{bits}"
+        found = ""
+        for slot in self.sums.values():
+            sums = e.load(type_, slot)
+            found = e.call(f"llvm.smin.{name}", type_, [(type_, found), (type_, sums)]) if found else sums
+        least = e.call(f"llvm.vector.reduce.smin.{name}", f"i{bits}", [(type_, found)])
+        return e.assign(f"icmp eq i{bits} {least}, {-(1 << (bits - 1))}")
+
+    def _ask_for_element(self, behind: str, begin: str, stop: str) -> None:
+        """Prefetch the terms of an element of the next windows; ``behind`` has their addresses."""
         with self.e.when("%asks"), self.e.loop(begin, stop, CACHE_LINE // self.block.dtype.size) as first:
             for row in range(self.block.rows):
                 following = self.e.load("ptr", self.moved(behind, row, "ptr"))
                 prefetch(self.e, self._further(following, first), READ_SOON)
-        self._add_several(rows, begin, stop)
 
     def _term(self, number: str) -> str:
         return number

@@ -10,21 +10,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 
+from weft import dtypes
 from weft.compiler.codegen import loading
-from weft.compiler.cpu.code import module_of
-from weft.compiler.cpu.products.packed.blocks import Panels, Terms, step_function
+from weft.compiler.codegen.emitter import Emitter
+from weft.compiler.cpu.code import EmittedFunction, Integers, module_of
+from weft.compiler.cpu.products.packed.blocks import RIGHT_WAY, Panels, Terms, UnitOfTiles, step_function
 from weft.compiler.cpu.products.packed.kernel import edges_of, kernels
 from weft.compiler.cpu.products.step import COLUMNS, ROWS, Block
-from weft.compiler.cpu.products.tiles import GROUP, keeps_columns
+from weft.compiler.cpu.products.tiles import GROUP, Way, keeps_columns
 from weft.primitives.products import DEPTH
 
 from .axes import BATCH_AXES as WINDOWS
 from .axes import TilesOverAxes, packing
-from .in_memory import AT_ONCE, CHANNELS, FEWEST_CHANNELS, NUMBERS, PITCH, room_for, write_addresses, write_windows
+from .in_memory import (
+    AT_ONCE,
+    CHANNELS,
+    FEWEST_CHANNELS,
+    NUMBERS,
+    PITCH,
+    SKIPS,
+    room_for,
+    write_addresses,
+    write_windows,
+)
 from .kernel import ROWS_AHEAD, kernel_of_windows
 
 BATCH_AXES = WINDOWS + NUMBERS
 """The numbers that describe windows are after those of products over axes."""
+_INFINITY = {dtypes.float32: 0x7F800000, dtypes.float64: 0x7FF0000000000000}
+"""Infinity as an integer: as such, it is larger than all finite numbers."""
 
 
 @cache
@@ -38,6 +52,7 @@ def generate(block: Block, edge: int, name: str) -> str:
     """The LLVM IR of the step."""
     windows = windows_of(block)
     functions = [*packing(block), write_windows(block, windows), write_addresses(block, windows, windows)]
+    functions.append(check_finite(block))
     functions += kernels(block, edges_of([edge] if edge else []), partial(kernel_of_windows, between=windows))
     functions.append(step_function(_TilesOfWindows(block, edge), name))
     return module_of(functions)
@@ -46,6 +61,28 @@ def generate(block: Block, edge: int, name: str) -> str:
 def windows_of(block: Block) -> int:
     """How many windows tables have: those of a group of panels, and those after them, which are prefetched."""
     return -(-(GROUP * block.rows + ROWS_AHEAD) // AT_ONCE) * AT_ONCE
+
+
+def check_finite(block: Block) -> EmittedFunction:
+    """A function that writes a null pointer to ``%skipped`` if numbers in panels, of ``%columns`` columns in whole
+    vectors, are not all finite."""
+    w = Integers(Emitter())
+    e, bits, lanes, width = w.e, 8 * block.dtype.size, block.lanes, block.columns
+    type_, name = f"<{lanes} x i{bits}>", f"v{lanes}i{bits}"
+    most = e.slot(type_)
+    e.store(type_, "zeroinitializer", most)
+    with e.loop("0", "%columns", width) as column:
+        panel = w.moved("%panels", w.multiply(column, "%terms"), block.element)
+        beside = w.smaller(w.subtract("%columns", column), width)
+        with e.loop("0", "%terms") as term, e.loop("0", beside, lanes) as lane:
+            address = w.moved(panel, w.add(w.multiply(term, width), lane), block.element)
+            loaded = e.assign(f"load {type_}, ptr {address}")
+            size = e.assign(f"and {type_} {loaded}, splat (i{bits} {(1 << (bits - 1)) - 1})")
+            e.store(type_, e.call(f"llvm.umax.{name}", type_, [(type_, e.load(type_, most)), (type_, size)]), most)
+    largest = e.call(f"llvm.vector.reduce.umax.{name}", f"i{bits}", [(type_, e.load(type_, most))])
+    with e.when(e.assign(f"icmp uge i{bits} {largest}, {_INFINITY[block.dtype]}")):
+        e.store("ptr", "null", "%skipped")
+    return e, e.function("check_finite", "ptr %panels, i64 %terms, i64 %columns, ptr %skipped", "internal ")
 
 
 class _TilesOfWindows(TilesOverAxes):
@@ -62,6 +99,21 @@ class _TilesOfWindows(TilesOverAxes):
         self.addresses = self.e.slot(f"[{elements * self.count} x ptr], align 64")
         self.zeros = self.e.slot(f"[{DEPTH} x {block.element}], align 64")
         self.e.emit(f"store [{DEPTH} x {block.element}] zeroinitializer, ptr {self.zeros}")
+        self.skipped = self.e.slot("ptr")
+
+    def tile(self, unit: UnitOfTiles, across: str) -> None:
+        packed = self.compare("ne", self.number(RIGHT_WAY), Way.IN_PLACE)
+        skips = self.both_hold(packed, self.compare("ne", self.number(WINDOWS + SKIPS), 0))
+        self.e.store("ptr", self.e.assign(f"select i1 {skips}, ptr {self.zeros}, ptr null"), self.skipped)
+        super().tile(unit, across)
+
+    def pack_right(self, operand: str, first: str, part: Terms, columns: str, wide: str) -> None:
+        super().pack_right(operand, first, part, columns, wide)
+        with self.e.when(self.e.assign(f"icmp ne ptr {self.e.load('ptr', self.skipped)}, null")):
+            panels = self.further(self.b.packed, self.multiply(part.before, wide))
+            present = self.rounded_up(columns, self.block.lanes)
+            arguments = f"ptr {panels}, i64 {self.room(part.depth)}, i64 {present}, ptr {self.skipped}"
+            self.e.emit(f"call void @check_finite({arguments})")
 
     def row_distance(self) -> str:
         return self.number(WINDOWS + PITCH)
@@ -79,7 +131,9 @@ class _TilesOfWindows(TilesOverAxes):
 
     def rows_of(self, left: Panels, row: str, column: str) -> str:
         asks = self.compare("eq", column, 0)
-        return f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}, i1 {asks}"
+        skipped = self.e.load("ptr", self.skipped)
+        windows = f"ptr {self.moved(left.start, row, 'ptr')}, i64 {left.element}, i64 {left.term}"
+        return f"{windows}, i1 {asks}, ptr {skipped}"
 
     def note_terms(self, part: Terms) -> None:
         pass
