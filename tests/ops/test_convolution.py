@@ -3,6 +3,7 @@ errors."""
 
 from __future__ import annotations
 
+import tracemalloc
 from math import prod
 from typing import Any
 
@@ -336,6 +337,25 @@ def test_padding_is_skipped_where_there_is_much(
         mx.eval(x, w)
         plans_of(lambda: mx.conv2d(x, w, padding=1))
     assert set(made) == {together}
+
+
+@settings(max_examples=100, deadline=None)
+@given(*[st.integers(1, 9)] * 5, st.integers(-3, 9))
+def test_the_part_of_windows_that_is_inside_is_counted(
+    extent: int, count: int, size: int, step: int, spacing: int, low: int
+) -> None:
+    places = np.add.outer(np.arange(count) * step, np.arange(size) * spacing) - low
+    found = convolutions.part_inside(extent, count, size, step, spacing, low)
+    assert found == np.mean((places >= 0) & (places < extent))
+
+
+def test_windows_of_long_signals_are_counted_without_a_list_of_them() -> None:
+    tracemalloc.start()
+    found = convolutions.part_inside(100_000, 100_000, 31, 1, 1, 15)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == 1 - 2 * sum(range(1, 16)) / 3_100_000
+    assert most < 10_000
 
 
 @pytest.mark.parametrize("outputs", range(1, 9))

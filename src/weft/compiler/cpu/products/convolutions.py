@@ -91,8 +91,13 @@ def _is_often_outside(x: Array, w: Array, geometry: Geometry, counts: Shape) -> 
 @cache
 def part_inside(extent: int, count: int, size: int, step: int, spacing: int, low: int) -> float:
     """The part of the elements of windows that is inside of an axis."""
-    places = [window * step + element * spacing - low for window in range(count) for element in range(size)]
-    return sum([0 <= place < extent for place in places]) / len(places)
+    inside = 0
+    for element in range(size):
+        first = element * spacing - low
+        # The windows whose element is inside: those after the ones before the array, and before the ones behind it.
+        before, until = max(0, -(first // step)), min(count, -((first - extent) // step))
+        inside += max(0, until - before)
+    return inside / (count * size)
 
 
 def _by_place(x: Array, w: Array, geometry: Geometry, counts: Shape) -> Array:
