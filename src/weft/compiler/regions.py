@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from weft.compiler.kernel import Access, Launch
@@ -57,6 +59,40 @@ def are_apart(left: Access, left_launch: Launch, right: Access, right_launch: La
     if one is None or other is None:
         return False
     return any(mine.misses(theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def meeting(
+    ones: Sequence[tuple[Access, Launch]], others: Sequence[tuple[Access, Launch] | None], shape: Shape
+) -> list[list[int]]:
+    """For each access to an array of ``shape``, the positions of those of ``others`` that may reach the same elements.
+    None stands for an access that may reach all of them. It takes a time in proportion to the accesses and to what is
+    found."""
+    shape = shape or (1,)
+    reaches = [_reach(*one, shape) or () for one in ones]
+    return _meeting(reaches, [_reach(*other, shape) or () if other is not None else () for other in others], len(shape))
+
+
+@as_a_whole
+def _meeting(ones: Sequence[Sequence[Reach]], others: Sequence[Sequence[Reach]], ndim: int) -> list[list[int]]:
+    """The result of `meeting`, from what is reached on each axis; what is not known is empty. It compares on the axis
+    where most of ``ones`` differ. Ranges of similar lengths are sorted: those that meet a range are neighbours."""
+    axis = max(range(ndim), key=lambda axis: len({reach[axis].low for reach in ones if reach}))
+    unknown = [number for number, reach in enumerate(others) if not reach]
+    by_length: dict[int, list[tuple[int, int]]] = {}
+    for number, reach in enumerate(others):
+        if reach:
+            low, high, _ = reach[axis]
+            by_length.setdefault((high - low).bit_length(), []).append((low, number))
+    ranges = [(1 << bits, sorted(alike)) for bits, alike in by_length.items()]
+    found: list[list[int]] = []
+    for one in ones:
+        if not one:
+            found.append(list(range(len(others))))
+            continue
+        low, high, _ = one[axis]
+        near = [alike[bisect_left(alike, (low - most,)) : bisect_left(alike, (high + 1,))] for most, alike in ranges]
+        found.append(sorted([*unknown, *[number for part in near for _, number in part]]))
+    return found
 
 
 def _reach(access: Access, launch: Launch, shape: Shape) -> list[Reach] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from weft.primitives.index import Terms
 
-from .groups import FusedGroup, Group, Use
+from .groups import FusedGroup, Group, Junction, RoutineGroup, Use
 
 
 class Dependencies:
@@ -15,6 +16,7 @@ class Dependencies:
 
     def __init__(self) -> None:
         self.groups: dict[Group, None] = {}
+        self._junctions: list[Junction] = []
         self._made = 0
 
     def new_number(self) -> int:
@@ -38,6 +40,23 @@ class Dependencies:
         if gained & ~earlier.after and not earlier.is_behind:
             earlier.after |= gained
             _run_before(earlier.needs, gained)
+
+    def link_all(self, several: Collection[Group], uses: Sequence[Use]) -> None:
+        """Note that each of ``several`` groups runs before the groups of ``uses``."""
+        if len(several) > 1 and len(uses) > 1:
+            calls = any(isinstance(user, RoutineGroup) for user, _ in uses)
+            junction = Junction(self.new_number(), before_calls=calls)
+            self._junctions.append(junction)
+            self.link(junction, uses)
+            uses = [(junction, None)]
+        for group in several:
+            self.link(group, uses)
+
+    def is_before_call(self, group: Group) -> bool:
+        """Whether one of the groups that use what a group stores is a call."""
+        return any(
+            user.before_calls if isinstance(user, Junction) else isinstance(user, RoutineGroup) for user in group.users
+        )
 
     def are_independent(self, left: Group, right: Group) -> bool:
         """Whether neither of two groups needs the other, so that they may become one."""
@@ -74,16 +93,21 @@ class Dependencies:
 
     def in_order(self) -> list[Group]:
         """All groups, each after those that it needs, close to the order of the user's program."""
-        waiting = {group: len(group.needs) for group in self.groups}
+        waiting = {group: len(group.needs) for group in chain(self.groups, self._junctions)}
         ready = [(group.serial, group.number, group) for group in self.groups if not group.needs]
         heapify(ready)
         order: list[Group] = []
         while ready:
             _, _, group = heappop(ready)
             order.append(group)
-            for user in group.users:
+            freed = list(group.users)
+            for user in freed:
                 waiting[user] -= 1
-                if not waiting[user]:
+                if waiting[user]:
+                    continue
+                if isinstance(user, Junction):
+                    freed += user.users
+                else:
                     heappush(ready, (user.serial, user.number, user))
         if len(order) != len(self.groups):
             raise AssertionError("the groups of a plan need each other in a circle")

@@ -394,7 +394,7 @@ class Fusion(Grouping):
         results = self._results_of(node)
         group = RoutineGroup(self.dependencies.new_number(), node.serial, node=node, results=results)
         self.dependencies.add(group)
-        self.stored.update((result, [group]) for result in results)
+        self.stored.update((result, {group: None}) for result in results)
         self.dependencies.link(group, uses)
         for position in range(len(node.inputs)):
             self._assign_operand(group, position)
@@ -429,7 +429,7 @@ class Fusion(Grouping):
     def _assign_update(self, node: Node, uses: list[Use]) -> None:
         """For each input, a group writes its part of the result; a single group if these are columns. If a part will be
         partly overwritten, there is a group for each box that is left of it."""
-        writers: list[FusedGroup] = []
+        writers: dict[FusedGroup, None] = {}
         together = updates.writes_columns(node, self.limits.columns)
         for write, box in updates.parts_of(node):
             source = node.inputs[write.position]
@@ -442,13 +442,13 @@ class Fusion(Grouping):
             group.roots.append(Root(source, at, node, write))
             if isinstance(write, p.ScatterWrite):
                 self._scatter(group, node, write, at)
-            self.dependencies.link(group, uses)
-            writers.append(group)
+            writers[group] = None
             self._use_formula(source, group, at)
+        self.dependencies.link_all(writers, uses)
         if not node.primitive.disjoint:
             for earlier, later in pairwise(writers):
                 self.dependencies.link(earlier, [(later, None)])
-        self.stored[node] = list(dict.fromkeys(writers))
+        self.stored[node] = dict.fromkeys(writers)
         self._updates.append(node)
 
     @property

@@ -40,8 +40,14 @@ class Grouping:
     def attach(self, group: FusedGroup, call: RoutineGroup) -> None:
         """Make a group a part of the step of a call, which then stores what the group stores."""
         for root in group.roots:
-            self.stored[root.target] = [call if one is group else one for one in self.stored[root.target]]
+            self.replace_writer(root.target, group, call)
         self.dependencies.attach(group, call)
+
+    def replace_writer(self, node: Node, group: Group, by: Group) -> None:
+        """Note that a group stores what another one stored of a node."""
+        writers = self.stored[node]
+        writers.pop(group, None)
+        writers[by] = None
 
     def _new_fused_group(self, shape: Shape, serial: int) -> tuple[FusedGroup, Terms]:
         terms, extents = own_axes(shape)
@@ -69,7 +75,7 @@ class Grouping:
         return self._layouts.of(node)
 
     @property
-    def stored(self) -> dict[Node, list[Group]]:
+    def stored(self) -> dict[Node, dict[Group, None]]:
         """The groups that store a node."""
         return self._layouts.stored
 
@@ -87,7 +93,7 @@ class Grouping:
     def _store(self, node: Node, group: FusedGroup, terms: Terms, uses: Iterable[Use]) -> None:
         group.roots.append(Root(node, terms, node))
         group.serial = max(group.serial, node.serial)
-        self.stored[node] = [group]
+        self.stored[node] = {group: None}
         self.dependencies.link(group, uses)
 
     def _expand(self, node: Node, group: FusedGroup, terms: Terms) -> None:
@@ -154,7 +160,7 @@ class Grouping:
         node: two slices of less may have no element in common. A group that reads results of calls, or computes
         operands of calls, may become part of their steps instead."""
         most = 2 * prod([group.extents[axis] for axis in group.axes]) > node.size
-        calls = group in self._read_of_calls or any(isinstance(user, RoutineGroup) for user in group.users)
+        calls = group in self._read_of_calls or self.dependencies.is_before_call(group)
         return most and group.is_plain and not calls
 
     def _unite(self, group: FusedGroup, other: FusedGroup) -> FusedGroup:
@@ -173,8 +179,7 @@ class Grouping:
                 self._rename(gone, kept, renaming)
                 kept.absorb(gone, in_front=smaller)
                 for root in gone.roots:
-                    writers = [kept if one is gone else one for one in self.stored[root.target]]
-                    self.stored[root.target] = list(dict.fromkeys(writers))
+                    self.replace_writer(root.target, gone, kept)
                 self.dependencies.unite(kept, gone)
                 return kept
         return group

@@ -94,6 +94,14 @@ class FusedGroup(Group):
         self.serial = max(self.serial, other.serial)
 
 
+@dataclass(eq=False, repr=False, slots=True)
+class Junction(Group):
+    """No step, but what all users of a node need if several groups store its parts, and what needs all of these. So
+    there is one dependency for each part and each user, not for each pair. ``before_calls``: a user is a call."""
+
+    before_calls: bool = False
+
+
 Use = tuple[Group, Terms | None]
 
 

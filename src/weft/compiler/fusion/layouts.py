@@ -21,7 +21,7 @@ class Layouts:
 
     def __init__(self, inputs: dict[Node, Shape]) -> None:
         self.inputs = inputs
-        self.stored: dict[Node, list[Group]] = {}
+        self.stored: dict[Node, dict[Group, None]] = {}
         self.copies: dict[Any, Node] = {}
         self._found: dict[Node, Layout | None] = {}
         self._own: dict[Node, Layout] = {}

@@ -12,7 +12,7 @@ some of the rows of all arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
@@ -89,7 +89,7 @@ class GrowingChain:
     and ``shared`` are those of `ChainFinder`.
     """
 
-    def __init__(self, stored: Mapping[Node, Sequence[Group]], shared: Container[Node]) -> None:
+    def __init__(self, stored: Mapping[Node, Collection[Group]], shared: Container[Node]) -> None:
         self.stored = stored
         self.shared = shared
         self.groups: set[Group] = set()
@@ -138,7 +138,7 @@ class ChainFinder:
         scheduled: list[ScheduledGroup],
         attached: Mapping[Group, Attachment],
         fed: Mapping[Group, Feeder],
-        stored: Mapping[Node, Sequence[Group]],
+        stored: Mapping[Node, Collection[Group]],
         fixed: Container[Node],
         shared: Container[Node],
         operands: Callable[[RoutineGroup], list[Layout]],

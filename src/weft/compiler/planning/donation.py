@@ -16,13 +16,18 @@ from typing import NamedTuple
 from weft.compiler.compared_keys import ComparedKeys
 from weft.compiler.kernel import Access, Instruction, Launch
 from weft.compiler.open_numbers import as_a_whole
-from weft.compiler.regions import are_apart
+from weft.compiler.regions import are_apart, meeting
 from weft.compiler.target import Schedule
 from weft.graph.node import Node
 from weft.runtime.memory import size_class
 
 MOST_TRIED = 8
 """How many inputs of each kind are checked before a result gets new memory: inputs that its step reads last, others."""
+
+
+MANY_PAIRS = 64
+"""If so many pairs of a store and another access are to be compared, those that are at different places are found
+first."""
 
 
 class Accesses(NamedTuple):
@@ -59,6 +64,12 @@ class _Touch(NamedTuple):
         access = self.instruction.access
         assert access is not None
         return access
+
+    @property
+    def place(self) -> tuple[Access, Launch]:
+        """Which locations are accessed: the access, and the extents of its loops."""
+        assert self.accesses.launch is not None
+        return self.access, self.accesses.launch
 
     @property
     def copied(self) -> Node | None:
@@ -164,11 +175,12 @@ class Touches:
             fits = source.size == target.size and source.dtype.size == target.dtype.size
             if source not in free or not fits:
                 continue
-            sources, others = sharing.get(source, {source}), touches.get(source) or self._of(source)
+            sources, others = sharing.get(source) or {source}, touches.get(source) or self._of(source)
             if may_take(sources, others, self._stores.get(target, [])):
                 free.discard(source)
                 sharing.pop(source, None)
-                sharing[target] = sources | {target}
+                sources.add(target)
+                sharing[target] = sources
                 touches[target] = others
                 for touch in self._of(target):
                     insort(others, touch, key=_step)
@@ -253,11 +265,34 @@ def _block(node: Node) -> int:
 def may_take(sources: Collection[Node], touches: Sequence[_Touch], stores: Sequence[_Touch]) -> bool:
     """Whether the stores may go to the memory of ``sources``: what is needed there must have been read before, or stay
     as it is. ``touches`` are all loads and stores there, in order."""
-    for store in stores:
-        first = bisect_left(touches, store.step, key=_step)
-        if not all(_is_harmless(store, other, sources) for other in touches[first:]):
-            return False
-    return True
+    pairs = _compared(touches, stores)
+    return all(_is_harmless(store, other, sources) for store, others in pairs for other in others)
+
+
+def _compared(touches: Sequence[_Touch], stores: Sequence[_Touch]) -> Iterator[tuple[_Touch, Sequence[_Touch]]]:
+    """Each store, and the touches that it may affect: those in its step or a later one. If there are many, those that
+    are apart from it are left out."""
+    touches = touches[bisect_left(touches, min(map(_step, stores), default=0), key=_step) :]
+    pruned = len(stores) * len(touches) >= MANY_PAIRS and _are_alike(stores)
+    if not pruned:
+        for store in stores:
+            yield store, touches[bisect_left(touches, store.step, key=_step) :]
+        return
+    node = stores[0].node
+    comparable = [not other.accesses.is_call and other.node.dtype.size == node.dtype.size for other in touches]
+    places = [other.place if also else None for other, also in zip(touches, comparable, strict=True)]
+    near = meeting([store.place for store in stores], places, node.shape)
+    for store, numbers in zip(stores, near, strict=True):
+        yield store, [touches[number] for number in numbers if touches[number].step >= store.step]
+
+
+def _are_alike(stores: Sequence[_Touch]) -> bool:
+    """Whether all stores are those of kernels, to nodes of the same shape whose elements have the same size."""
+    first = stores[0].node
+    return all(
+        not store.accesses.is_call and store.node.shape == first.shape and store.node.dtype.size == first.dtype.size
+        for store in stores
+    )
 
 
 def _is_harmless(store: _Touch, other: _Touch, sources: Collection[Node]) -> bool:
@@ -268,8 +303,7 @@ def _is_harmless(store: _Touch, other: _Touch, sources: Collection[Node]) -> boo
     if loads and store.copied in sources:
         return True
     assert launch is not None
-    assert other.accesses.launch is not None
-    if are_apart(store.access, launch, other.access, other.accesses.launch, store.node.shape):
+    if are_apart(*store.place, *other.place, store.node.shape):
         return True
     if other.step > store.step:
         return False

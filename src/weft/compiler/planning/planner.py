@@ -172,7 +172,7 @@ class Planner:
         del self.scheduled[number]
         self.joined[group] = [other]
         for node in [root.target for root in other.roots]:
-            self.fusion.stored[node] = [group if writer is other else writer for writer in self.fusion.stored[node]]
+            self.fusion.replace_writer(node, other, group)
         return True
 
     def chain_at(self, number: int) -> Chain | None:
