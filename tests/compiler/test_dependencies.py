@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from weft.compiler.fusion.dependencies import Dependencies, Users
-from weft.compiler.fusion.groups import FusedGroup, Group
+from weft.compiler.fusion.groups import FusedGroup, Group, Junction, RoutineGroup
 
 
 def reached(group: Group) -> set[Group]:
@@ -20,7 +20,7 @@ def reached(group: Group) -> set[Group]:
     return found
 
 
-def check(dependencies: Dependencies, groups: list[FusedGroup], random_numbers: random.Random) -> None:
+def check(dependencies: Dependencies, groups: list[Group], random_numbers: random.Random) -> None:
     """Make some of the queries that the planner makes; their answers are stored, and change how later ones are
     found."""
     for _ in range(random_numbers.randrange(4)):
@@ -31,33 +31,41 @@ def check(dependencies: Dependencies, groups: list[FusedGroup], random_numbers: 
         assert Users([(user, None) for user in users]).may_need(right) == all(
             right not in reached(one) for one in users
         )
+        uses = [one.users if isinstance(one, Junction) else [one] for one in left.users]
+        calls = any(isinstance(user, RoutineGroup) for found in uses for user in found)
+        assert dependencies.is_before_call(left) == calls
         assert dependencies.may_attach(right, left) == all(one is left or one not in after for one in right.needs)
 
 
 def test_random_changes(seed: int) -> None:
     for number in range(60):
         random_numbers = random.Random(f"{seed} {number}")
-        dependencies, groups = Dependencies(), list[FusedGroup]()
+        dependencies, groups = Dependencies(), list[Group]()
         for _ in range(60):
             kind = random_numbers.random()
             if kind < 0.5 or len(groups) < 3:
-                group = FusedGroup(dependencies.new_number())
-                dependencies.add(group)
+                kinds = random_numbers.choices((FusedGroup, RoutineGroup), (3, 1), k=random_numbers.choice((1, 1, 3)))
+                made = [kind(dependencies.new_number()) for kind in kinds]
                 users = random_numbers.sample(groups, min(len(groups), random_numbers.randrange(4)))
-                dependencies.link(group, [(user, None) for user in users])
-                groups.append(group)
+                for group in made:
+                    dependencies.add(group)
+                dependencies.link_all(made, [(user, None) for user in users])
+                groups += made
                 check(dependencies, groups, random_numbers)
                 continue
             left, right = random_numbers.sample(groups, 2)
             if kind < 0.75 and Users([(right, None)]).may_need(left):
                 dependencies.link(left, [(right, None)])
             elif kind < 0.9 and dependencies.are_independent(left, right):
-                dependencies.unite(left, right)
-                groups.remove(right)
+                if isinstance(left, FusedGroup) and isinstance(right, FusedGroup):
+                    dependencies.unite(left, right)
+                    groups.remove(right)
             elif left in right.needs and right.users and dependencies.may_attach(right, left):
                 dependencies.attach(right, left)
                 groups.remove(right)
             check(dependencies, groups, random_numbers)
         order = dependencies.in_order()
         assert set(order) == set(groups)
-        assert all(order.index(group) < order.index(user) for group in groups for user in group.users)
+        for group in groups:
+            later = [user for user in reached(group) if not isinstance(user, Junction)]
+            assert all(order.index(group) < order.index(user) for user in later)

@@ -16,7 +16,7 @@ import weft.core as mx
 import weft.optimizers as optim
 from weft.compiler.cpu.target import CpuTarget
 from weft.compiler.fusion.dependencies import Dependencies, Users
-from weft.compiler.fusion.groups import Group
+from weft.compiler.fusion.groups import FusedGroup, Group
 from weft.compiler.running.evaluate import forget_plans
 
 
@@ -118,6 +118,17 @@ def concatenated(size: int) -> mx.array:
     return mx.concatenate([mx.sin(mx.full((3,), float(k))) for k in range(size)])
 
 
+def parts_of_a_scan(size: int) -> mx.array:
+    """Each step reads a part of the input, whose memory the result takes, and writes the same part of the result."""
+    x = mx.ones((3, size, 8)) + 0.0
+    mx.eval(x)
+    state, states = mx.zeros((3, 8)), []
+    for k in range(size):
+        state = 0.5 * state + x[:, k]
+        states.append(state)
+    return mx.stack(states, axis=1)
+
+
 PROGRAMS = [
     many_users,
     users_in_two_shapes,
@@ -127,6 +138,7 @@ PROGRAMS = [
     an_optimizer_of_many_arrays,
     assignments,
     concatenated,
+    parts_of_a_scan,
 ]
 
 
@@ -163,6 +175,41 @@ def test_what_a_long_chain_of_groups_is_before() -> None:
             assert Users([(other, None)]).may_need(group)
             dependencies.link(group, [(other, None)])
             dependencies.link(next_other, [(other, None), (group, None)])
+
+    small, medium, large = [lines_of(partial(linked, size)) for size in (50, 100, 150)]
+    assert large - medium <= 1.02 * (medium - small)
+
+
+def test_what_is_found_to_be_before_the_same_group() -> None:
+    """As in the gradient of a sum of the losses of all steps: every other group of a chain, beginning with the
+    first one, is needed by the group of the sum."""
+
+    def linked(size: int) -> None:
+        dependencies = Dependencies()
+        total, other = Group(dependencies.new_number()), Group(dependencies.new_number())
+        chain = [Group(dependencies.new_number()) for _ in range(size)]
+        for user, group in pairwise(chain):
+            dependencies.link(group, [(user, None)])
+        for group in reversed(chain[::2]):
+            dependencies.link(group, [(total, None)])
+            assert Users([(chain[-1], None)]).may_need(other)
+
+    small, medium, large = [lines_of(partial(linked, size)) for size in (50, 100, 150)]
+    assert large - medium <= 1.02 * (medium - small)
+
+
+def test_what_needs_all_parts_of_an_array() -> None:
+    """As in the gradient of a loss of an array of all states: as many groups store a part of it as read it."""
+
+    def linked(size: int) -> None:
+        dependencies = Dependencies()
+        writers, readers = [[FusedGroup(dependencies.new_number()) for _ in range(size)] for _ in range(2)]
+        for group in (*writers, *readers):
+            dependencies.add(group)
+        dependencies.link_all(writers, [(reader, None) for reader in readers])
+        for one, other in (*pairwise(writers), *pairwise(readers)):
+            dependencies.unite(other, one)
+        assert dependencies.in_order() == [writers[-1], readers[-1]]
 
     small, medium, large = [lines_of(partial(linked, size)) for size in (50, 100, 150)]
     assert large - medium <= 1.02 * (medium - small)

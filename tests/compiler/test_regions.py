@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import weft.core as mx
 from tests.sampling import examples
 from weft.compiler.kernel import Access, Kernel, Launch
-from weft.compiler.regions import Box, are_apart, around
+from weft.compiler.regions import Box, are_apart, around, meeting
 from weft.graph.node import Shape
 from weft.runtime.memory import contiguous_strides
 
@@ -62,6 +62,22 @@ def test_accesses_that_are_apart_do_not_meet(rng: np.random.Generator) -> None:
         if max(elements(one) | elements(other)) < prod(shape) and apart(one, other, shape):
             found += 1
             assert not elements(one) & elements(other), (one, other, shape)
+
+
+def test_accesses_that_are_not_near_are_apart(rng: np.random.Generator) -> None:
+    """Accesses are left out only if they would be found to be apart one by one; most rows of an array are."""
+    for _ in range(30):
+        shape = tuple(map(int, rng.integers(1, 7, rng.integers(1, 4))))
+        ones, others = [[access_of(drawn(rng, shape)) for _ in range(9)] for _ in range(2)]
+        given = [None, *others, (replace(others[0][0], computed=((0, 1),)), others[0][1])]
+        for one, near in zip(ones, meeting(ones, given, shape), strict=True):
+            assert near == sorted(near)
+            assert {0, len(given) - 1} <= {*near}
+            assert all(are_apart(*one, *others[number - 1], shape) for number in {*range(1, len(given))} - {*near})
+    rows = [access_of((8 * row, [(1, 8)])) for row in range(6)]
+    assert meeting(rows, rows, SHAPE) == [[row] for row in range(6)]
+    columns = [access_of((2 * column, [(8, 6), (1, 2)])) for column in range(4)]
+    assert meeting(columns, columns, SHAPE) == [[column] for column in range(4)]
 
 
 def test_what_is_computed_may_meet_everything() -> None:

@@ -7,7 +7,8 @@ recalled instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import weft.primitives as p
@@ -21,9 +22,9 @@ SAVED_LIMIT = 8
 
 @dataclass(eq=False, repr=False, slots=True)
 class Pass:
-    """A pass. ``roots`` are its reductions and stores; ``needed`` are the instructions that it uses, in order. Those in
-    ``recalled`` were saved by an earlier pass and are not computed again; those in ``saved`` are saved for later
-    passes. ``stage`` is that of its roots. ``backwards``: it begins at the end of the row.
+    """A pass. ``roots`` are its reductions and stores; ``needed`` are the instructions that it uses; both are in order.
+    Those in ``recalled`` were saved by an earlier pass and are not computed again; those in ``saved`` are saved for
+    later passes. ``stage`` is that of its roots. ``backwards``: it begins at the end of the row.
     """
 
     roots: list[int]
@@ -37,6 +38,19 @@ class Pass:
     def computed(self) -> list[int]:
         """The needed instructions that are not recalled, in order."""
         return [number for number in self.needed if number not in self.recalled]
+
+    def needs(self, number: int) -> bool:
+        """Whether the pass uses an instruction."""
+        return _is_among(number, self.needed)
+
+    def ends_with(self, number: int) -> bool:
+        """Whether an instruction is one of the roots."""
+        return _is_among(number, self.roots)
+
+
+def _is_among(number: int, in_order: Sequence[int]) -> bool:
+    position = bisect_left(in_order, number)
+    return position < len(in_order) and in_order[position] == number
 
 
 def folds_apart(kernel: Kernel, number: int) -> bool:

@@ -83,7 +83,7 @@ def _meeting(ones: Sequence[Sequence[Reach]], others: Sequence[Sequence[Reach]],
         if reach:
             low, high, _ = reach[axis]
             by_length.setdefault((high - low).bit_length(), []).append((low, number))
-    ranges = [(1 << bits, sorted(alike)) for bits, alike in by_length.items()]
+    ranges = [((1 << bits) - 1, sorted(alike)) for bits, alike in by_length.items()]
     found: list[list[int]] = []
     for one in ones:
         if not one:

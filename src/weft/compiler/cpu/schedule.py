@@ -173,17 +173,19 @@ class CpuSchedule(Schedule):
         )
 
     def reads_first(self, kernel: Kernel, load: int, store: int) -> bool:
+        if load >= store:
+            return False
         passes = list(enumerate(self.passes(kernel)))
 
         def pass_of(instruction: int) -> int:
             """The first pass that has an instruction as a root, or, for one between passes, the first pass of its
             stage."""
             stage = kernel.instructions[instruction].stage
-            within = [number for number, current in passes if instruction in current.roots]
+            within = [number for number, current in passes if current.ends_with(instruction)]
             return min(within or [number for number, current in passes if current.stage == stage])
 
-        last = max([number for number, current in passes if load in current.needed], default=pass_of(load))
-        return load < store and last <= pass_of(store)
+        readers = [number for number, current in passes if current.needs(load)]
+        return (readers[-1] if readers else pass_of(load)) <= pass_of(store)
 
     def divided(self, launch: Launch, turns: int) -> CpuSchedule | None:
         if not launch.row_extents:

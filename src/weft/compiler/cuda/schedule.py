@@ -217,12 +217,12 @@ class CudaSchedule(Schedule):
 
         def pass_of(number: int) -> int:
             """The pass that has an instruction as a root, or, for one between passes, the first pass of its stage."""
-            within = [index for index, current in passes if number in current.roots]
+            within = [index for index, current in passes if current.ends_with(number)]
             stage = kernel.instructions[number].stage
             return min(within or [index for index, current in passes if current.stage == stage])
 
-        last = max([index for index, current in passes if load in current.computed], default=pass_of(load))
-        return load < store and last <= pass_of(store)
+        readers = [index for index, current in passes if current.needs(load) and load not in current.recalled]
+        return load < store and (readers[-1] if readers else pass_of(load)) <= pass_of(store)
 
     def check(self, launch: Launch) -> None:
         kernel = launch.kernel

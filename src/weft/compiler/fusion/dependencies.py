@@ -176,10 +176,11 @@ def _catch_up(group: Group) -> None:
 def _run_before(groups: Iterable[Group], later: int) -> None:
     """Note that groups, and so all that they need, run before those of a bit set. Bit sets that this changes are marked
     as behind (``is_behind``) and completed when they are read. So in a long chain whose last groups change one by one,
-    most of them are completed only once."""
-    pending = [group for group in groups if later & ~group.after]
+    most of them are completed only once. Where a complete bit set has all of ``later``, so have those of all that the
+    group needs."""
+    pending = [*groups]
     while pending:
         group = pending.pop()
-        if not group.is_behind:
+        if not group.is_behind and later & ~group.after:
             group.is_behind = True
             pending += group.needs
