@@ -10,7 +10,7 @@ from weft.graph.node import Node
 from .layouts import passes
 
 NEAR = 16
-"""How many arrays `have_in_common` visits on each side."""
+"""How many arrays `near` finds."""
 
 
 def is_longer(node: Node, most: int, inputs: Collection[Node]) -> bool:
@@ -40,12 +40,7 @@ def narrowest(node: Node, inputs: Collection[Node]) -> Node:
     return node
 
 
-def have_in_common(left: Node, right: Node) -> bool:
-    """Whether two arrays are made by few operations from the same array, which is as large as they are."""
-    return not _near(left).isdisjoint(_near(right))
-
-
-def _near(node: Node) -> set[Node]:
+def near(node: Node) -> set[Node]:
     """A node, and the arrays of the same size from which it is made element by element, up to `NEAR` of them."""
     found: set[Node] = set()
     pending = [node]

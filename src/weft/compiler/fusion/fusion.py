@@ -24,7 +24,7 @@ from weft.primitives.index import Term, Terms, shifted
 
 from .builder import axes_apart
 from .dependencies import Users
-from .formulas import have_in_common, operations_from_less
+from .formulas import near, operations_from_less
 from .grouping import Grouping
 from .groups import FusedGroup, Group, Layout, Root, RoutineGroup, Use
 from .layouts import copy_of, passes
@@ -54,7 +54,7 @@ class Fusion(Grouping):
         self._kind_for = kind_for
         self._results: dict[Node, dict[int, Node]] = {}
         self._totals: dict[Any, tuple[FusedGroup, Terms]] = {}
-        self._folding: list[tuple[FusedGroup, Terms, Node, Any]] = []
+        self._folding: list[tuple[FusedGroup, Terms, Shape, set[Node], Any]] = []
         self._wanted = set(outputs)
         self._updates: list[Node] = []
         self._over_axes: dict[tuple[Group, int], Node] = {}
@@ -313,18 +313,18 @@ class Fusion(Grouping):
         self, source: Node, axes: tuple[int, ...], manner: tuple[Any, ...], serial: int, uses: list[Use]
     ) -> tuple[FusedGroup, Terms]:
         """A new group for a fold; or one that folds another array over the same ``axes`` and in the same ``manner``, if
-        both are made from the same large array, which is then read only once. That is done only if each lane has its
-        own results: otherwise one fold could keep the other from being done in parallel."""
+        both are made by few operations from the same large array, which is then read only once. That is done only if
+        each lane has its own results: otherwise one fold could keep the other from being done in parallel."""
         if source.ndim - 1 in axes or source.nbytes < self.limits.uncached_size:
             return self._new_fused_group(source.shape, serial)
         manner = axes, *manner
-        users = Users(uses)
-        for group, terms, other, how in self._folding:
-            fits = how == manner and other.shape == source.shape and have_in_common(source, other)
+        users, made_from = Users(uses), near(source)
+        for group, terms, shape, others, how in self._folding:
+            fits = how == manner and shape == source.shape and not made_from.isdisjoint(others)
             if fits and self._has_room(group) and users.may_need(group):
                 return group, terms
         group, terms = self._new_fused_group(source.shape, serial)
-        self._folding.append((group, terms, source, manner))
+        self._folding.append((group, terms, source.shape, made_from, manner))
         return group, terms
 
     def _may_compute(self, group: FusedGroup, terms: Terms, users: Users) -> bool:
