@@ -14,6 +14,7 @@ import pytest
 import weft.core as mx
 from weft.compiler.codegen import batches, jit, llvm_threads, loading, nvptx
 from weft.compiler.cuda.target import CudaTarget
+from weft.compiler.planning import making_steps
 from weft.compiler.planning.plan import parts_of
 from weft.compiler.program import Program
 from weft.compiler.running import evaluate
@@ -106,6 +107,32 @@ def test_all_kernels_of_a_call_are_made_together(monkeypatch: pytest.MonkeyPatch
     kernels = {step.code for step in parts.steps}
     assert len(kernels) > 2
     assert sizes == [len(kernels), 0]
+
+
+def test_few_steps_of_an_unrolled_loop_are_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When many steps wait for the same code, it is made before all others were tried."""
+    monkeypatch.setattr(loading, "_sources", [])  # nothing is cached on disk
+    monkeypatch.setattr(host.target, "_codes", {})
+    monkeypatch.setattr(making_steps, "MOST_REPEATED", 8)
+    count, steps_of = 0, making_steps.StepMaker._steps_of
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        return steps_of(*arguments)
+
+    monkeypatch.setattr(making_steps.StepMaker, "_steps_of", counted)
+
+    def loop(x: mx.array) -> mx.array:
+        for _ in range(60):
+            x = mx.sinh(x) - mx.sum(mx.cosh(x) * 0.125)
+        return x
+
+    mx.eval(mx.compile(loop)(mx.zeros((5,))))
+    made, count = count, 0
+    evaluate.forget_plans()
+    mx.eval(mx.compile(loop)(mx.zeros((5,))))
+    assert 30 < count < made < count + 2 * 8
 
 
 def test_the_same_code_on_several_threads() -> None:

@@ -130,7 +130,7 @@ def formulas_of(value: Any) -> Formulas | None:
         return found
     if isinstance(value, (tuple, list)):
         for part in value:
-            inside = formulas_of(part)
+            inside = None if type(part) is int else formulas_of(part)
             if inside is not None:
                 return inside
     return None

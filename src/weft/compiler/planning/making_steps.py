@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +17,10 @@ from .attaching import Attachment
 from .chains import Chain, ChainTable, ScheduledGroup
 from .planner import Planner
 from .records import WHOLE, Phase
+
+MOST_REPEATED = 64
+"""After so many steps in turn whose code waits because earlier steps need it, too, the batch is made: more steps of an
+unrolled loop would only be made twice."""
 
 
 class PlannedStep(NamedTuple):
@@ -155,11 +158,19 @@ def _made_by(
     made."""
     made: dict[int, Sequence[PlannedStep]] = {}
     while len(made) < len(makers):
+        before, repeated = (len(made), len(batch.made)), 0
         for number, maker in enumerate(makers):
-            if number not in made:
-                with suppress(batches.Deferred):
-                    made[number] = maker()
-        if len(made) < len(makers) and not batch.waiting:
-            raise AssertionError("code that was made is asked for as if it were not")
+            if number in made:
+                continue
+            waiting = len(batch.waiting)
+            try:
+                made[number] = maker()
+            except batches.Deferred:
+                repeated = 0 if len(batch.waiting) > waiting else repeated + 1
+            if repeated == MOST_REPEATED:
+                batch.make()
+                repeated = 0
         batch.make()
+        if before == (len(made), len(batch.made)):
+            raise AssertionError("code that was made is asked for as if it were not")
     return [made[number] for number in range(len(makers))]

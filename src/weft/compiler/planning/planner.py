@@ -90,6 +90,7 @@ class Planner:
         self.attached: dict[Group, Attachment] = {}
         self._tries: Counter[Group] = Counter()
         self._lanes_apart: dict[Group, Launch | None] = {}
+        self._attached_schedules: dict[Group, Schedule | None] = {}
         self.fed: dict[Group, Feeder] = {}
         self._attach_kernels()
         self.joined: dict[Group, list[FusedGroup]] = {}
@@ -225,14 +226,19 @@ class Planner:
             launch = self._lanes_apart[user]
             if launch is None or not fits(launch, alone, result):
                 continue
-            schedule = self.target.attached_schedule(launch)
-            if schedule is None:
-                continue
-            if CHECKS:
-                launch.check()
-                schedule.check(launch)
-            return Attachment(user, launch, schedule, result)
+            schedule = self._attached_schedule(user, launch)
+            if schedule is not None:
+                return Attachment(user, launch, schedule, result)
         return None
+
+    def _attached_schedule(self, user: FusedGroup, launch: Launch) -> Schedule | None:
+        """The schedule of a kernel that is attached to a call, whichever call that is; None if it cannot be."""
+        if user not in self._attached_schedules:
+            found = self._attached_schedules[user] = self.target.attached_schedule(launch)
+            if CHECKS and found is not None:
+                launch.check()
+                found.check(launch)
+        return self._attached_schedules[user]
 
     def _attaches(self, group: RoutineGroup, whole: bool, in_memory: bool) -> bool:
         """Whether a call can have an attached kernel. ``whole``: the kernel needs whole rows. ``in_memory``: the result
