@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from math import prod
 
@@ -23,8 +24,9 @@ from tests.compiler.chain_steps import (
     value,
 )
 from weft import dtypes
-from weft.compiler.fusion.groups import FusedGroup, Layout
+from weft.compiler.fusion.groups import FusedGroup, Group, Layout
 from weft.compiler.kernel import Access, Instruction, Kernel, Launch
+from weft.compiler.planning import chains
 from weft.compiler.planning.chains import MOST_ENTRIES, PASSING_PART, ScheduledGroup
 from weft.compiler.target import Schedule
 from weft.graph.node import Node
@@ -120,6 +122,40 @@ def test_there_is_nothing_to_look_for_if_temporaries_are_small() -> None:
     fixed = Stacks(uncached_size=8 * PART)
     assert steps.chains(fixed, fixed=[product, result]) == []
     assert fixed.asked == 0
+
+
+def test_there_is_nothing_to_look_for_if_a_chain_cannot_access_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The temporaries of a long program are large together, but not those that one chain may access."""
+    monkeypatch.setattr(chains, "MOST_ENTRIES", 3)
+    steps = Steps()
+    node = value()
+    for _ in range(8):
+        node = steps.call(node)
+    few, enough = Stacks(uncached_size=12 * PART + 1), Stacks(uncached_size=12 * PART)
+    assert steps.chains(few) == []
+    assert few.asked == 0
+    steps.chains(enough)
+    assert enough.asked > 0
+
+
+def test_each_step_is_divided_once_for_each_number_of_turns() -> None:
+    """Also if no chain is found, so that one begins to grow at each call."""
+    steps, divided = Steps(), Counter[tuple[Group, int]]()
+    node = value()
+    for _ in range(8):
+        node = steps.call(node)
+    target = Stacks(uncached_size=8 * PART)
+    target.limits = replace(target.limits, turn_results=2 * PART, turn_size=100 * PART)
+    finder = steps.finder(target)
+
+    def counted(step: ScheduledGroup, turns: int) -> ScheduledGroup:
+        divided[step.group, turns] += 1
+        return step
+
+    finder._divided = counted  # type: ignore[method-assign]  # counts the calls
+    assert finder.found() == []
+    assert {turns for _, turns in divided} == {2, 4}
+    assert set(divided.values()) == {1}
 
 
 @pytest.mark.parametrize("limit", [4 * PART, 4 * PART + 1])

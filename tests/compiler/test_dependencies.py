@@ -45,7 +45,7 @@ def test_random_changes(seed: int) -> None:
             kind = random_numbers.random()
             if kind < 0.5 or len(groups) < 3:
                 kinds = random_numbers.choices((FusedGroup, RoutineGroup), (3, 1), k=random_numbers.choice((1, 1, 3)))
-                made = [kind(dependencies.new_number()) for kind in kinds]
+                made: list[Group] = [kind(dependencies.new_number()) for kind in kinds]
                 users = random_numbers.sample(groups, min(len(groups), random_numbers.randrange(4)))
                 for group in made:
                     dependencies.add(group)

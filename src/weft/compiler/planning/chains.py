@@ -12,7 +12,7 @@ some of the rows of all arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
@@ -55,6 +55,12 @@ def rows_at_once(rows: int, size: int, most: int) -> int:
         return 0
     largest, smallest = max(most // size, 1), max(-(-most // (SMALLEST_PART * size)), 1)
     return next((count for count in range(largest, smallest - 1, -1) if rows % count == 0), 0)
+
+
+@as_a_whole
+def sum_of_largest(sizes: Sequence[int], count: int) -> int:
+    """The sum of the ``count`` largest of some sizes."""
+    return sum(sorted(sizes)[-count:])
 
 
 class ScheduledGroup(NamedTuple):
@@ -102,7 +108,8 @@ class GrowingChain:
 
     def takes(self, group: Group, step: TurnAccesses) -> bool:
         """Whether the step may be added; if so, it is."""
-        entries = len(self.touched | step.nodes) + self.constants + step.constants
+        new = sum([node not in self.touched for node in step.nodes])
+        entries = len(self.touched) + new + self.constants + step.constants
         if entries > MOST_ENTRIES or any(node in self.shared for node in step.nodes):
             return False
         ordered = [
@@ -111,7 +118,8 @@ class GrowingChain:
             if (node in step.leaving or node in self.leaving)
             and (node in step.read or node in self.read or node in self.touched)
         ]
-        outside = self.outside.union(*[self.stored.get(node, ()) for node in ordered])
+        parts = [self.stored.get(node, ()) for node in ordered]
+        outside = self.outside.union(*parts) if parts else self.outside
         if group in outside or not outside.isdisjoint(self.groups):
             return False
         self.groups.add(group)
@@ -153,8 +161,9 @@ class ChainFinder:
         self.shared = shared
         self.operands = operands
         self.apart = apart
-        self._of_turns: dict[int, tuple[int, ScheduledGroup | None]] = {}
-        self._accessed: dict[int, tuple[int, TurnAccesses]] = {}
+        self._of_turns: dict[int, list[tuple[int, ScheduledGroup | None]]] = {}
+        self._accessed: dict[int, list[tuple[int, TurnAccesses]]] = {}
+        """For each step, what was found for a number of turns. Few numbers are tried, one after the other."""
 
     @cached_property
     def _uses(self) -> dict[Node, tuple[int, int]]:
@@ -169,8 +178,9 @@ class ChainFinder:
         """All chains, in order. In ``scheduled``, the steps of chains are replaced by those that can be done in
         turns."""
         chains: list[Chain] = []
-        if not self._are_worth_it(self.stored.keys()):
-            return chains
+        sizes = [node.nbytes for node in self.stored if node not in self.fixed]
+        if sum_of_largest(sizes, MOST_ENTRIES) < self.target.limits.uncached_size:
+            return chains  # no chain has temporaries that are too large for a cache
         done = 0
         for number, (group, *_) in enumerate(self.scheduled):
             if number < done or not isinstance(group, RoutineGroup):
@@ -258,10 +268,13 @@ class ChainFinder:
 
     def _for_turns(self, number: int, turns: int) -> ScheduledGroup | None:
         """The step so that it can be done turn by turn; None if that is not possible."""
-        known = self._of_turns.get(number)
-        if known is None or known[0] != turns:
-            known = self._of_turns[number] = turns, self._divided(self.scheduled[number], turns)
-        return known[1]
+        known = self._of_turns.setdefault(number, [])
+        for other, found in known:
+            if other == turns:
+                return found
+        divided = self._divided(self.scheduled[number], turns)
+        known.append((turns, divided))
+        return divided
 
     def _turned(self, number: int, turns: int) -> ScheduledGroup:
         """The step turn by turn, where `_may_turn` holds."""
@@ -307,12 +320,14 @@ class ChainFinder:
         return first, last
 
     def _turn_accesses(self, number: int, turns: int) -> TurnAccesses:
-        known = self._accessed.get(number)
-        if known is None or known[0] != turns:
-            step = self._turned(number, turns)
-            accesses = self._accesses_of(step)
-            known = self._accessed[number] = turns, TurnAccesses.of(accesses, turns, step.launch)
-        return known[1]
+        known = self._accessed.setdefault(number, [])
+        for other, found in known:
+            if other == turns:
+                return found
+        step = self._turned(number, turns)
+        made = TurnAccesses.of(self._accesses_of(step), turns, step.launch)
+        known.append((turns, made))
+        return made
 
     def _accesses_of(self, step: ScheduledGroup) -> list[NodeAccess]:
         """All accesses of a step to memory, without the results that it passes to kernels that are parts of it."""

@@ -97,6 +97,7 @@ class Planner:
         self._join_kernels()
         self.homes = self._overlays()
         self.chains = self._found_chains()
+        self._chain_of = {number: one for one in self.chains for number in range(one.first, one.last + 1)}
 
     def _output(self, node: Node) -> Output:
         layout = self.fusion.layout(node)
@@ -178,7 +179,7 @@ class Planner:
 
     def chain_at(self, number: int) -> Chain | None:
         """The chain that a step is a part of; None if there is none."""
-        return next((chain for chain in self.chains if chain.first <= number <= chain.last), None)
+        return self._chain_of.get(number)
 
     def _attach_kernels(self) -> None:
         """Attach kernels to calls whose results they read, where possible."""
