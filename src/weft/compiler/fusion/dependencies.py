@@ -44,8 +44,7 @@ class Dependencies:
     def link_all(self, several: Collection[Group], uses: Sequence[Use]) -> None:
         """Note that each of ``several`` groups runs before the groups of ``uses``."""
         if len(several) > 1 and len(uses) > 1:
-            calls = any(isinstance(user, RoutineGroup) for user, _ in uses)
-            junction = Junction(self.new_number(), before_calls=calls)
+            junction = Junction(self.new_number())
             self._junctions.append(junction)
             self.link(junction, uses)
             uses = [(junction, None)]
@@ -149,6 +148,8 @@ def is_among(group: Group, groups: int) -> bool:
 def _connect(earlier: Group, later: Group) -> None:
     earlier.users.add(later)
     later.needs.add(earlier)
+    if isinstance(earlier, Junction) and isinstance(later, RoutineGroup):
+        earlier.before_calls = True
 
 
 def after(group: Group) -> int:
