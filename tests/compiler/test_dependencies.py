@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from weft.compiler.fusion import dependencies as dependencies_module
 from weft.compiler.fusion.dependencies import Dependencies, Users
 from weft.compiler.fusion.groups import FusedGroup, Group, Junction, RoutineGroup
 
@@ -37,8 +40,9 @@ def check(dependencies: Dependencies, groups: list[Group], random_numbers: rando
         assert dependencies.may_attach(right, left) == all(one is left or one not in after for one in right.needs)
 
 
-def test_random_changes(seed: int) -> None:
+def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(60):
+        monkeypatch.setattr(dependencies_module, "MOST_AT_ONCE", number % 4)
         random_numbers = random.Random(f"{seed} {number}")
         dependencies, groups = Dependencies(), list[Group]()
         for _ in range(60):
@@ -54,16 +58,16 @@ def test_random_changes(seed: int) -> None:
                 check(dependencies, groups, random_numbers)
                 continue
             left, right = random_numbers.sample(groups, 2)
+            is_fused = isinstance(right, FusedGroup)
             if kind < 0.75 and Users([(right, None)]).may_need(left):
                 dependencies.link(left, [(right, None)])
             elif kind < 0.9 and dependencies.are_independent(left, right):
-                if isinstance(left, FusedGroup) and isinstance(right, FusedGroup):
+                if is_fused and isinstance(left, FusedGroup):
                     dependencies.unite(left, right)
                     groups.remove(right)
-            elif left in right.needs and right.users and dependencies.may_attach(right, left):
-                if isinstance(right, FusedGroup):
-                    dependencies.attach(right, left)
-                    groups.remove(right)
+            elif is_fused and left in right.needs and right.users and dependencies.may_attach(right, left):
+                dependencies.attach(right, left)
+                groups.remove(right)
             check(dependencies, groups, random_numbers)
         order = dependencies.in_order()
         assert set(order) == set(groups)

@@ -10,6 +10,9 @@ from weft.primitives.index import Terms
 
 from .groups import FusedGroup, Group, Junction, RoutineGroup, Use
 
+MOST_AT_ONCE = 32
+"""How many groups `_run_before` completes at once."""
+
 
 class Dependencies:
     """All groups, in the order in which they were made, and the dependencies between them."""
@@ -175,13 +178,20 @@ def _catch_up(group: Group) -> None:
 
 
 def _run_before(groups: Iterable[Group], later: int) -> None:
-    """Note that groups, and so all that they need, run before those of a bit set. Bit sets that this changes are marked
-    as behind (``is_behind``) and completed when they are read. So in a long chain whose last groups change one by one,
-    most of them are completed only once. Where a complete bit set has all of ``later``, so have those of all that the
-    group needs."""
-    pending = [*groups]
-    while pending:
+    """Note that groups, and so all that they need, run before those of a bit set. If a group that is not behind has all
+    of it, so have those that it needs. Some bit sets are changed at once; often these are all. The rest is marked as
+    behind (``is_behind``), with all that it needs, and completed when it is read. So in a long chain whose last groups
+    change one by one, most of them are completed only once."""
+    pending, left = [*groups], MOST_AT_ONCE
+    while pending and left:
         group = pending.pop()
         if not group.is_behind and later & ~group.after:
+            group.after |= later
+            pending += group.needs
+            left -= 1
+    pending = [group for group in pending if later & ~group.after]
+    while pending:
+        group = pending.pop()
+        if not group.is_behind:
             group.is_behind = True
             pending += group.needs
