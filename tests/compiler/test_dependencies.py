@@ -62,7 +62,7 @@ def test_random_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             if kind < 0.75 and Users([(right, None)]).may_need(left):
                 dependencies.link(left, [(right, None)])
             elif kind < 0.9 and dependencies.are_independent(left, right):
-                if is_fused and isinstance(left, FusedGroup):
+                if isinstance(left, FusedGroup) and isinstance(right, FusedGroup):
                     dependencies.unite(left, right)
                     groups.remove(right)
             elif is_fused and left in right.needs and right.users and dependencies.may_attach(right, left):
