@@ -79,6 +79,8 @@ class FusionLimits:
     - ``short_row``: rows of fewer elements are joined; see `short_rows`.
     - ``narrow_row``: reductions of up to so many elements are unrolled whatever else uses these; see
       `short_reductions`.
+    - ``taken_row``: rows of at most so many elements that are taken from computed places are done as a whole by one
+      body of a kernel; 0 means never. See `narrow_rows`.
     - ``columns``: at most so many arrays that become the columns of one are computed by one group; 0 means none.
     - ``scattered_lanes``: from so many lanes on, what a scatter combines is computed in lanes, which are written one
       after the other; 0 means never.
@@ -105,6 +107,7 @@ class FusionLimits:
     chained_size: int = 0
     short_row: int = 0
     narrow_row: int = 0
+    taken_row: int = 0
     columns: int = 0
     scattered_lanes: int = 0
     grown_size: int = 0

@@ -14,14 +14,21 @@ from weft.compiler.codegen.emitter import Emitter
 
 class ColumnAccesses(NamedTuple):
     """Accesses of columns of rows of ``stride`` elements that are done together: pairs of an instruction and its
-    column, in the order of the instructions. Columns count from the first one that is accessed."""
+    column, in the order of the instructions. Columns count from the first one that is accessed. If ``stride`` is 0,
+    rows are at computed places."""
 
     stride: int
     members: tuple[tuple[int, int], ...]
 
     @property
     def text(self) -> str:
-        return f"{' '.join([f'%{number}.{column}' for number, column in self.members])} by {self.stride}"
+        members = " ".join([f"%{number}.{column}" for number, column in self.members])
+        return f"{members} by {self.stride}" if self.stride else f"{members} taken"
+
+    @property
+    def width(self) -> int:
+        """How many elements of a row the columns span."""
+        return max([column for _, column in self.members]) + 1
 
     @property
     def are_all(self) -> bool:

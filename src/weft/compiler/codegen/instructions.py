@@ -27,6 +27,7 @@ from weft.compiler.codegen.memory import (
     to_memory,
 )
 from weft.compiler.codegen.prefix import Prefix
+from weft.compiler.codegen.taken_rows import taken_columns
 from weft.compiler.codegen.values import Value
 from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
 from weft.dtypes import Dtype
@@ -207,6 +208,8 @@ class InstructionWriter:
 
     def _load_together(self, columns: ColumnAccesses, dtype: Dtype, L: Lanes) -> dict[int, Any]:
         """The values of several loads, by their numbers. No element behind the last one is read."""
+        if not columns.stride:
+            return self._take_together(columns, dtype, L)
         shuffles = Shuffles(self.e, MEMORY_TYPES[dtype], L.width)
         places, stride = columns.in_memory, columns.stride
         behind = stride * (L.width - 1) + max([column for _, column in columns.members]) + 1
@@ -218,6 +221,13 @@ class InstructionWriter:
         else:
             found = {number: shuffles.picked(vectors, starts, column, stride) for number, column in columns.members}
         return {number: from_memory(L, raw, dtype) for number, raw in found.items()}
+
+    def _take_together(self, columns: ColumnAccesses, dtype: Dtype, L: Lanes) -> dict[int, Any]:
+        """The values of several loads from rows at computed places."""
+        first = columns.in_memory[0]
+        location = self._location(first, self.kernel.instructions[first], L)
+        found = taken_columns(self.e, dtype, location, L.width, columns.width)
+        return {number: from_memory(L, found[column], dtype) for number, column in columns.members}
 
     def _store_together(self, columns: ColumnAccesses, dtype: Dtype, L: Lanes) -> None:
         """Write what several stores write, which are all columns of rows."""

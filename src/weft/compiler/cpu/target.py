@@ -8,6 +8,7 @@ from typing import Any
 from weft.compiler.codegen import loading
 from weft.compiler.codegen.attached_calls import MOST_NUMBERS
 from weft.compiler.codegen.loading import CachedCode
+from weft.compiler.codegen.taken_rows import LONGEST
 from weft.compiler.cpu import chains, kernels, step_loop
 from weft.compiler.cpu.schedule import CpuSchedule, row_schedule_of, schedule_of
 from weft.compiler.kernel import Kernel, Launch, number_layout
@@ -38,6 +39,7 @@ class CpuTarget(Target):
         chained_size=1 << 16,
         short_row=64,
         narrow_row=4,
+        taken_row=LONGEST,
         columns=12,
         scattered_lanes=64,
         grown_size=1 << 16,

@@ -35,7 +35,7 @@ class Draft:
     ``in_memory(node)`` gives the operand, strides and offset (in elements) of a node that is in memory, or None.
     ``chunks`` says how the reduced axis is cut. ``loops`` gives the extents of the axes, in order, of a group that
     folds and scans nothing. ``lookup`` makes the dictionaries that have indices in their keys. `Indexed.element` is
-    given a `Reader` of this draft.
+    given a `Reader` of this draft. If an axis has a ``fixed`` index, it is no loop.
     """
 
     def __init__(
@@ -50,12 +50,27 @@ class Draft:
         self._reduced = tuple(reduced)
         self.chunks = chunks
         self._loops = loops
+        self._lookup = lookup
         self._values = lookup()
-        self._found = lookup()
-        self._wrapped: list[tuple[Node, Term]] = []
+        self._fixed: tuple[int, int] | None = None
+        self._found, self._expressions = lookup(), lookup()
         self.instructions: list[Instruction] = []
         self.terms: list[Term | None] = []
         self.depends: list[frozenset[int]] = []
+
+    def fix(self, axis: int, index: int) -> None:
+        """From now on, write what is done at an index of an axis. What is the same at other indices is not written
+        again."""
+        self._fixed = axis, index
+        self._found, self._expressions = self._lookup(), self._lookup()
+
+    def _here(self, term: Term) -> Term:
+        """A term in which the axis with a fixed index is replaced by that index."""
+        if self._fixed is None:
+            return term
+        fixed, index = self._fixed
+        start = term.start + sum([step * index for axis, step in term.axes if axis == fixed])
+        return Term(start, tuple([step for step in term.axes if step[0] != fixed]), term.computed)
 
     def _emit(self, instruction: Instruction, term: Term | None = None, axes: Sequence[int] = ()) -> int:
         depends = set(axes)
@@ -125,13 +140,17 @@ class Draft:
     ) -> int:
         """The value at an index: loaded if the node is in memory, else computed."""
         if location is None:
-            return self._once((node, terms, where), lambda: self._expression(node, terms, where))
+            key = node, terms, where
+            found: int | None = self._expressions.get(key)
+            if found is None:
+                found = self._expressions[key] = self._expression(node, terms, where)
+            return found
         # An empty array has no element to read, not even in a loop that is never entered.
         return self._load(node, location, terms, where) if node.size else self.zero(node.dtype)
 
     def _load(self, node: Node, location: tuple[Any, Sequence[int], int], terms: Terms, where: int | None) -> int:
         operand, strides, offset = location
-        term = shifted(weighted(terms, strides), offset)
+        term = self._here(shifted(weighted(terms, strides), offset))
 
         def make() -> int:
             access = Access(node.dtype, (), (), 0, 0, (), operand)
@@ -204,6 +223,7 @@ class Draft:
 
     def index_value(self, term: Term) -> int:
         """The value of an index, as int64."""
+        term = self._here(term)
         return self._once(("index", term), lambda: self._emit(Instruction("index", dtypes.int64, ()), term))
 
     def index_from(
@@ -240,6 +260,8 @@ class Draft:
         where: int | None = None,
     ) -> None:
         """Write a value, once for every index of ``axes`` at which a condition holds."""
+        if self._fixed is not None:
+            term, axes = self._here(term), [axis for axis in axes if axis != self._fixed[0]]
         access = Access(dtype, (), (), 0, 0, (), operand)
         self._emit(Instruction("store", dtype, (value,), access=access, combine=combine, where=where), term, axes)
 

@@ -14,6 +14,7 @@ from weft.runtime.memory import contiguous_strides
 from .builder import Draft, launch_of
 from .fusion import Fusion
 from .groups import FusedGroup, Group, Root
+from .narrow_rows import taken_rows
 
 Watch = Callable[[Group, Node], None]
 
@@ -49,13 +50,37 @@ class Launches:
             return location
 
         readable = in_memory if self.watch is None else watched
-        draft = Draft(readable, group.reduced, group.chunks, group.extents, self.fusion.lookup)
+
+        def new_draft() -> Draft:
+            return Draft(readable, group.reduced, group.chunks, group.extents, self.fusion.lookup)
+
+        draft, axes = self._draft(new_draft(), group), group.axes
+        together = None if lanes_apart else taken_rows(draft, group, self.fusion.limits.taken_row)
+        if together is not None:
+            draft, axes = self._draft_of_rows(new_draft(), group, together), axes[:-1]
+        return launch_of(draft, axes, group.extents, lanes_apart, self.fusion.limits.scattered_lanes)
+
+    def _draft(self, draft: Draft, group: FusedGroup) -> Draft:
+        """A draft with what a group computes and stores."""
         parts = _parts(group.roots)
         for root in _in_order(group.roots):
             for part in parts.pop(root.target, ()):
                 draft.value(part.node, part.terms)
             self._store(draft, group, root)
-        return launch_of(draft, group.axes, group.extents, lanes_apart, self.fusion.limits.scattered_lanes)
+        return draft
+
+    def _draft_of_rows(self, draft: Draft, group: FusedGroup, axis: int) -> Draft:
+        """A draft in which one body does all elements along an axis: it computes all of them, and then stores them."""
+        indices = range(group.extents[axis])
+        for index in indices:
+            draft.fix(axis, index)
+            for root in group.roots:
+                draft.value(root.node, root.terms)
+        for index in indices:
+            draft.fix(axis, index)
+            for root in group.roots:
+                self._store(draft, group, root)
+        return draft
 
     def _store(self, draft: Draft, group: FusedGroup, root: Root) -> None:
         strides = contiguous_strides(root.target.shape)
