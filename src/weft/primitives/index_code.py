@@ -12,6 +12,9 @@ from weft import dtypes
 from weft.dtypes import Dtype
 from weft.primitives.index import Term
 
+NARROW = (1 << 31) - 1
+"""The largest number of 32 bits."""
+
 
 def converted(k: Any, value: int, dtype: Dtype) -> int:
     """A value in another dtype."""
@@ -39,8 +42,30 @@ def as_it_is(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
 
 
 def nearest(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
-    """As `as_it_is`, but the index is also moved into 0 to ``count - 1``. Returns it and whether it was inside."""
-    index = converted(k, found, dtypes.int64)
-    meant = k.apply(p.from_front, index, k.index_value(Term(extent)))
-    moved = int(k.apply(p.clamp_index, meant, k.index_value(Term(count))))
-    return moved, int(k.apply(p.equal, moved, meant))
+    """As `as_it_is`, but the index is also moved into 0 to ``count - 1``. Returns it and whether it was inside. It has
+    32 bits if it was read with as many or fewer, and the extent allows it."""
+    found = _before_widening(k, found)
+    dtype = _dtype_of_index(k.dtype_of(found), extent)
+    index, *ends = [converted(k, value, dtype) for value in (found, *[k.index_value(Term(n)) for n in (extent, count)])]
+    meant = index if dtype is dtypes.uint32 else int(k.apply(p.from_front, index, ends[0]))
+    moved = int(k.apply(p.clamp_index, meant, ends[1]))
+    inside = int(k.apply(p.equal, moved, meant))
+    return converted(k, moved, dtypes.int32) if dtype is dtypes.uint32 else moved, inside
+
+
+def _before_widening(k: Any, found: int) -> int:
+    """The integer that was converted to a wider one, which has the same value; else the integer itself."""
+    applied, inputs = k.applied(found)
+    if applied is not p.cast:
+        return found
+    source, dtype = k.dtype_of(inputs[0]), k.dtype_of(found)
+    if not source.is_integer or source.size >= dtype.size or (source.is_signed and not dtype.is_signed):
+        return found
+    return _before_widening(k, inputs[0])
+
+
+def _dtype_of_index(found: Dtype, extent: int) -> Dtype:
+    """The narrowest dtype in which an index along an axis of ``extent`` can be moved."""
+    if found.size > dtypes.int32.size or extent > NARROW:
+        return dtypes.int64
+    return dtypes.uint32 if found is dtypes.uint32 else dtypes.int32

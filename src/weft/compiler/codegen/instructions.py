@@ -29,7 +29,7 @@ from weft.compiler.codegen.memory import (
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.taken_rows import taken_columns
 from weft.compiler.codegen.values import Value
-from weft.compiler.kernel import Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
+from weft.compiler.kernel import Access, Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
 from weft.dtypes import Dtype
 
 _Prepare = Callable[..., tuple[Value, ...] | None]
@@ -347,16 +347,19 @@ class InstructionWriter:
     def _location(self, position: int, instruction: Instruction, L: Lanes) -> Location:
         access = instruction.access
         assert access is not None
+        element = MEMORY_TYPES[access.dtype]
         index = Value(self.scalar, self.offsets[position], dtypes.int64)
         spread: Value | None = None
-        for number, (value, _) in enumerate(access.computed):
-            found = self.values[value]
-            stride = Value(self.scalar, self.stride(position, "computed", number), dtypes.int64)
-            part = found * self.fitted(stride, found.lanes)
-            if found.lanes.width > 1:
+        narrow = access.lane_stride is LaneStride.NONE and self._is_narrow(access)
+        for number in range(len(access.computed)):
+            part = self._computed_part(position, number, dtypes.int32 if narrow else dtypes.int64)
+            if part.lanes.width > 1:
                 spread = part if spread is None else spread + part
             else:
-                index = index + part
+                index = index + self.scalar.convert(part, dtypes.int64)
+        if narrow and spread is not None:
+            base = element_pointer(self.scalar, Location(self.bases[position], index.name, False), element)
+            return Location(base, spread.name, True, number="i32")
         lane = access.lane_stride
         if L.width > 1 and (spread is not None or lane is not LaneStride.ONE):
             indices = L.splat(index)
@@ -371,6 +374,19 @@ class InstructionWriter:
                 step = step * Value(self.scalar, self.number(position, "lane"), dtypes.int64)
             index = index + step
         return Location(self.bases[position], index.name, False)
+
+    def _is_narrow(self, access: Access) -> bool:
+        """Whether all computed values of an access have 32 bits. Then so have they times their strides."""
+        return all(self.kernel.instructions[value].dtype is dtypes.int32 for value, _ in access.computed)
+
+    def _computed_part(self, position: int, number: int, dtype: Dtype) -> Value:
+        """How far a computed value moves an access."""
+        access = self.kernel.instructions[position].access
+        assert access is not None
+        found: Value = self.values[access.computed[number][0]]
+        found = found.lanes.convert(found, dtype)
+        stride = Value(self.scalar, self.stride(position, "computed", number), dtypes.int64)
+        return found * self.fitted(self.scalar.convert(stride, dtype), found.lanes)
 
     def _lane_steps(self, position: int, lane: LaneStride) -> Value:
         indices = self._lane_indices()
@@ -422,10 +438,9 @@ class InstructionWriter:
         access = instruction.access
         assert access is not None
         index = Value(self.scalar, self.offsets[position], dtypes.int64)
-        for number, (value, _) in enumerate(access.computed):
-            found = self.values[value]
-            stride = Value(self.scalar, self.stride(position, "computed", number), dtypes.int64)
-            index = self.fitted(index, found.lanes) + found * self.fitted(stride, found.lanes)
+        for number in range(len(access.computed)):
+            part = self._computed_part(position, number, dtypes.int64)
+            index = self.fitted(index, part.lanes) + part
         if access.lane_stride is LaneStride.NONE:
             return index
         if self.width == 1:

@@ -28,17 +28,18 @@ SUFFIXES = {"i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "float": "f32"
 
 class Location:
     """Where an access goes: ``index`` is the number of elements from ``base``, in a register, or a vector of such
-    numbers if ``scattered``. ``alignment`` is that of the first lane in bytes, if it is known to be more than an
-    element's."""
+    numbers, of type ``number``, if ``scattered``. ``alignment`` is that of the first lane in bytes, if it is known to
+    be more than an element's."""
 
-    __slots__ = ("alignment", "base", "index", "scattered")
+    __slots__ = ("alignment", "base", "index", "number", "scattered")
 
-    def __init__(self, base: str, index: str, scattered: bool, alignment: int = 0) -> None:
+    def __init__(self, base: str, index: str, scattered: bool, alignment: int = 0, number: str = "i64") -> None:
         self.base, self.index, self.scattered, self.alignment = base, index, scattered, alignment
+        self.number = number
 
 
 def element_pointer(L: Lanes, location: Location, element: str) -> str:
-    index = f"<{L.width} x i64>" if location.scattered else "i64"
+    index = f"<{L.width} x {location.number}>" if location.scattered else "i64"
     return L.emitter.assign(f"getelementptr {element}, ptr {location.base}, {index} {location.index}")
 
 

@@ -51,9 +51,9 @@ class _TakenRows:
 
     def _place(self, lane: int) -> str:
         """The address of the first column of a row."""
-        base, index = self.location.base, self.location.index
-        number = self.e.assign(f"extractelement <{self.width} x i64> {index}, i64 {lane}")
-        return self.e.assign(f"getelementptr {self.element}, ptr {base}, i64 {number}")
+        base, index, type_ = self.location.base, self.location.index, self.location.number
+        number = self.e.assign(f"extractelement <{self.width} x {type_}> {index}, i64 {lane}")
+        return self.e.assign(f"getelementptr {self.element}, ptr {base}, {type_} {number}")
 
     def _vector(self, place: str) -> str:
         """A row as a vector of ``whole`` elements."""

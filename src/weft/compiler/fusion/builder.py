@@ -14,12 +14,13 @@ from weft.compiler.index import behind_in
 from weft.compiler.kernel import VIRTUAL_LANES, Access, Instruction, Kernel, Launch, Level
 from weft.compiler.parameters import ExactParameters
 from weft.dtypes import Dtype
-from weft.graph.node import Node, Shape
+from weft.graph.node import Node
 from weft.primitives import index_code
-from weft.primitives.index import ZERO, Term, Terms, added, shifted, weighted
+from weft.primitives.index import ZERO, Term, Terms, shifted, weighted
 from weft.runtime.memory import contiguous_strides
 
 from .groups import Chunks
+from .reads import Reader
 
 EMPTY: Mapping[int, int] = MappingProxyType({})
 NARROW_LANES = VIRTUAL_LANES // 4
@@ -151,12 +152,27 @@ class Draft:
     def _load(self, node: Node, location: tuple[Any, Sequence[int], int], terms: Terms, where: int | None) -> int:
         operand, strides, offset = location
         term = self._here(shifted(weighted(terms, strides), offset))
+        distances = [abs(stride) * (extent - 1) for stride, extent in zip(strides, node.shape, strict=True)]
+        if term.computed and sum(distances) > index_code.NARROW:
+            term = self._wide(term)
 
         def make() -> int:
             access = Access(node.dtype, (), (), 0, 0, (), operand)
             return self._emit(Instruction("load", node.dtype, (), access=access, where=where), term)
 
         return self._once(("load", operand, term, where), make)
+
+    def _wide(self, term: Term) -> Term:
+        """A term whose computed values have 64 bits."""
+        values = [(index_code.converted(self, value, dtypes.int64), step) for value, step in term.computed]
+        return Term(term.start, term.axes, tuple(values))
+
+    def dtype_of(self, value: int) -> Dtype:
+        return self.instructions[value].dtype
+
+    def applied(self, value: int) -> tuple[Any, tuple[int, ...]]:
+        """The primitive whose scalar code computes a value, or None, and the values to which it is applied."""
+        return self.instructions[value].primitive, self.instructions[value].inputs
 
     def zero(self, dtype: Dtype) -> int:
         """Zero in a dtype."""
@@ -246,7 +262,7 @@ class Draft:
 
     def apply(self, primitive: p.Elementwise, *values: int, **params: Any) -> int:
         """Scalar code on values."""
-        dtype = primitive.value_dtype(self.instructions[values[-1]].dtype, **params)
+        dtype = primitive.value_dtype(self.dtype_of(values[-1]), **params)
         return self._apply(primitive, values, dtype, params)
 
     def store(
@@ -263,63 +279,13 @@ class Draft:
         if self._fixed is not None:
             term, axes = self._here(term), [axis for axis in axes if axis != self._fixed[0]]
         access = Access(dtype, (), (), 0, 0, (), operand)
-        self._emit(Instruction("store", dtype, (value,), access=access, combine=combine, where=where), term, axes)
+        store = Instruction("store", dtype, (value,), access=access, combine=combine, where=where)
+        self._emit(store, self._wide(term) if term.computed else term, axes)
 
 
 def _with_term(terms: Terms, axis: int, term: Term) -> Terms:
     """``terms`` with the term along ``axis`` replaced."""
     return (*terms[:axis], term, *terms[axis + 1 :])
-
-
-class Reader:
-    """How the scalar code of an `Indexed` primitive reads the inputs of its node and makes numbers."""
-
-    def __init__(self, draft: Draft, node: Node, where: int | None) -> None:
-        self._draft, self._node, self._where = draft, node, where
-        self.apply = draft.apply
-        self.index_value = draft.index_value
-
-    def read(self, position: int, terms: Sequence[Term], where: int | None = None) -> int:
-        """An element of an input, read only where the condition ``where`` holds."""
-        both = where
-        if where is not None and self._where is not None:
-            both = index_code.both(self._draft, where, self._where)
-        return self._draft.value(self._node.inputs[position], tuple(terms), self._where if both is None else both)
-
-    def number(self, value: int) -> int:
-        """A number that is passed when the kernel is launched."""
-        return self._draft.index_value(Term(value))
-
-    def fixed(self, value: int) -> Term:
-        return Term(value)
-
-    def shift(self, term: Term, distance: int) -> Term:
-        return shifted(term, distance)
-
-    def plus(self, left: Term, right: Term) -> Term:
-        return added(left, right)
-
-    def linear(self, terms: Sequence[Term], shape: Shape) -> int:
-        """The row-major position of an index."""
-        return self.index_value(weighted(terms, contiguous_strides(shape)))
-
-    def inside(self, bounds: Sequence[tuple[Term, int, int]]) -> int | None:
-        """Whether every term is at least its low bound and below its high one; None if there are no bounds."""
-        result = None
-        for term, low, high in bounds:
-            holds = index_code.within(self._draft, self.index_value(term), low, high)
-            result = holds if result is None else index_code.both(self._draft, result, holds)
-        return result
-
-    def read_index(self, position: int, terms: Sequence[Term], count: int, extent: int) -> tuple[Term, int | None]:
-        """An index along an axis of ``extent``, read from an integer input and moved into 0 to ``count - 1``; and
-        whether it was there already (None: always)."""
-        node = self._node.inputs[position]
-        return self._draft.index_from(node, tuple(terms), count, extent, where=self._where)
-
-    def zero(self, dtype: Dtype) -> int:
-        """Zero in a dtype."""
-        return self._draft.zero(dtype)
 
 
 def affine_index(node: Node, terms: Terms, count: int) -> Term | None:
