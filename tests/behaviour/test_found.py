@@ -306,3 +306,14 @@ def test_what_transformations_return_are_arrays_of_their_own() -> None:
             result[1] = 200.0
         assert given[0].tolist()[1] < 100.0
     assert (a.tolist(), t.tolist()) == ([1.0, 2.0], [3.0, 4.0])
+
+
+def test_a_half_of_a_row_that_is_also_float32() -> None:
+    """One register holds both, and is repeated in all lanes; what is stored is the half."""
+    x = mx.broadcast_to(mx.array([2.0], dtype=mx.float16), (33,))
+    product = mx.sum(x, axis=0, keepdims=True) * x
+    same = product.astype(mx.float32)
+    total = mx.sum(same, axis=0)
+    mx.eval(product, same, total)
+    assert product.tolist() == same.tolist() == [132.0] * 33
+    assert total.item() == 132.0 * 33

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from weft.compiler.kernel import Access, Instruction, Kernel, Launch
+from weft.compiler.kernel import Access, Instruction, Kernel, LaneStride, Launch
 
 
 def is_conjunction(instruction: Instruction) -> bool:
@@ -15,6 +15,17 @@ def is_conjunction(instruction: Instruction) -> bool:
 def relation_of(instruction: Instruction) -> str:
     """How the first input of a comparison is related to the second if it holds; empty for other instructions."""
     return str(instruction.primitive.relation) if instruction.operation == "apply" else ""
+
+
+def compares_lanes(instructions: Sequence[Instruction], condition: Instruction) -> bool:
+    """Whether a condition compares the index of each lane with a number that all lanes share."""
+    if relation_of(condition) not in ("ge", "lt"):
+        return False
+    index, bound = [instructions[source] for source in condition.inputs]
+    if index.access is None or bound.access is None or index.access.computed or bound.access.computed:
+        return False
+    are_indices = index.operation == bound.operation == "index"
+    return are_indices and index.access.lane_stride is LaneStride.ONE and not bound.varying
 
 
 def parts_of(kernel: Kernel, number: int) -> Iterator[int]:

@@ -29,6 +29,7 @@ from weft.compiler.codegen.memory import (
 from weft.compiler.codegen.prefix import Prefix
 from weft.compiler.codegen.taken_rows import taken_columns
 from weft.compiler.codegen.values import Value
+from weft.compiler.conditions import compares_lanes, relation_of
 from weft.compiler.kernel import Access, Instruction, Kernel, LaneStride, Level, NumberKey, number_layout
 from weft.dtypes import Dtype
 
@@ -129,12 +130,22 @@ class InstructionWriter:
                 self.offsets[position] = known[before, stride]
 
     def _lanes_before(self, stop: str) -> str:
-        """The mask of the current lanes that are before ``stop``."""
-        last = self.vector.splat(Value(self.scalar, stop, dtypes.int64))
-        mask = str((self._lane_indices() < last).name)
+        """The mask of the current lanes that are before ``stop``, which is not far away."""
+        return self._first_lanes(self.e.assign(f"sub i64 {stop}, {self.lane_index}"))
+
+    def _first_lanes(self, count: str) -> str:
+        """The mask of the first lanes of a vector."""
+        mask = str(self._compared_lanes("lt", Value(self.scalar, count, dtypes.int64)).name)
         if not self.for_gpu and masks_stores_slowly():
-            self.counts[mask] = self.e.assign(f"sub i64 {stop}, {self.lane_index}")
+            self.counts[mask] = count
         return mask
+
+    def _compared_lanes(self, relation: str, number: Value) -> Value:
+        """How the number of each lane is related to another number, of which 32 bits are enough."""
+        L = self.vector
+        lanes = ", ".join([f"i32 {lane}" for lane in range(L.width)])
+        first = Value(L, f"<{lanes}>" if L.width > 1 else "0", dtypes.int32)
+        return L.compare(relation, first, L.splat(self.scalar.convert(number, dtypes.int32)))
 
     def _lane_indices(self) -> Value:
         """The position of each lane along the lane axis."""
@@ -297,6 +308,12 @@ class InstructionWriter:
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
+        if L.width > 1 and compares_lanes(self.kernel.instructions, instruction):
+            index, shared = instruction.inputs
+            before = self.e.assign(f"add i64 {self.offsets[index]}, {self.lane_index}")
+            distance = self.values[shared] - Value(self.scalar, before, dtypes.int64)
+            near = self.scalar.minimum(self.scalar.maximum(distance, 0), L.width)
+            return self._compared_lanes(relation_of(instruction), near)
         shared = instruction.primitive.shared
         if instruction.varying and shared is not None and (instruction.inputs[-1], shared.prepare) in self.prepared:
             return self._apply_prepared(instruction)

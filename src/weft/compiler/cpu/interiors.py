@@ -7,11 +7,10 @@ neither comparisons nor masks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from weft.compiler.conditions import is_conjunction, parts_of, relation_of
-from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, LaneStride, Launch, Level
+from weft.compiler.conditions import compares_lanes, is_conjunction, parts_of, relation_of
+from weft.compiler.kernel import VIRTUAL_LANES, Instruction, Kernel, Launch, Level
 
 FEWEST_LANES = 4 * VIRTUAL_LANES
 """In shorter rows, comparing where the interior begins and ends takes as long as it saves."""
@@ -40,7 +39,7 @@ def interior_of(kernel: Kernel) -> Interior | None:
     parts = sorted({part for where in wheres for part in parts_of(kernel, where)})
     instructions = kernel.instructions
     shared = [n for n in parts if not instructions[n].varying and instructions[n].level <= Level.ROW]
-    bounds = {n: instructions[n] for n in parts if _compares_lanes(kernel.instructions, instructions[n])}
+    bounds = {n: instructions[n] for n in parts if compares_lanes(kernel.instructions, instructions[n])}
     lower = tuple([_compared(one) for one in bounds.values() if relation_of(one) == "ge"])
     upper = tuple([_compared(one) for one in bounds.values() if relation_of(one) == "lt"])
     if not bounds or not set(lower).isdisjoint(upper):
@@ -73,14 +72,3 @@ def _lane_at(launch: Launch, index: int, bound: int) -> int:
 def _compared(comparison: Instruction) -> tuple[int, int]:
     index, bound = comparison.inputs
     return index, bound
-
-
-def _compares_lanes(instructions: Sequence[Instruction], condition: Instruction) -> bool:
-    """Whether a condition compares the index of each lane with a number that all lanes share."""
-    if relation_of(condition) not in ("ge", "lt"):
-        return False
-    index, bound = [instructions[source] for source in condition.inputs]
-    if index.access is None or bound.access is None or index.access.computed or bound.access.computed:
-        return False
-    are_indices = index.operation == bound.operation == "index"
-    return are_indices and index.access.lane_stride is LaneStride.ONE and not bound.varying

@@ -130,8 +130,11 @@ class LaneLoops(NestWriter):
         return start, self._smaller(self.e.assign(f"add i64 {start}, {size}"), extent)
 
     def _count_lanes(self) -> None:
-        """Before the loop over rows whose lanes are a part of one vector: which of them exist."""
-        self.first_lanes = self._lanes_before(self.number("lane"))
+        """Before the loop over rows that are all as long: which lanes of a last vector that is not whole exist."""
+        extent = self.number("lane")
+        if not self.schedule.single:
+            extent = self.e.assign(f"and i64 {extent}, {self.width - 1}")
+        self.first_lanes = self._first_lanes(extent)
 
     def _single_vector(self, body: Any) -> None:
         """Run ``body`` over all lanes of a row."""
@@ -161,7 +164,9 @@ class LaneLoops(NestWriter):
         self._whole_vectors(start, full, body)
         with self.e.when(self.e.assign(f"icmp slt i64 {full}, {stop}")), self._scope():
             self.lane_index = full
-            self.mask, self.left = self._lanes_before(stop), self.e.assign(f"sub i64 {stop}, {full}")
+            known = self.first_lanes if stop == self.number("lane") else None
+            self.mask = known or self._lanes_before(stop)
+            self.left = self.e.assign(f"sub i64 {stop}, {full}")
             body()
         self.mask = self.left = None
 

@@ -93,7 +93,7 @@ class _Generator(SweepLoops):
 
     def function(self, name: str) -> str:
         self._begin()
-        if self.schedule.single:
+        if self.schedule.single or (self.kernel.lane == "reduced" and not self.kernel.ragged):
             self._count_lanes()
         if self.schedule.walk is Walk.TILED:
             with self.e.loop("%begin", "%end") as unit:
@@ -350,7 +350,7 @@ class _Generator(SweepLoops):
 
     def fitted(self, value: Any, L: Lanes) -> Any:
         if L is self.vector and isinstance(value, Value) and value.name in self.repeated:
-            return self.repeated[value.name]
+            return Value(L, self.repeated[value.name].name, value.dtype)  # float32 that holds a half has its register
         return super().fitted(value, L)
 
     def _row_lanes(self, start: str, stop: str, current: Pass, reductions: Reductions) -> None:
