@@ -46,9 +46,12 @@ def nearest(k: Any, found: int, count: int, extent: int) -> tuple[int, int]:
     32 bits if it was read with as many or fewer, and the extent allows it."""
     found = _before_widening(k, found)
     dtype = _dtype_of_index(k.dtype_of(found), extent)
-    index, *ends = [converted(k, value, dtype) for value in (found, *[k.index_value(Term(n)) for n in (extent, count)])]
-    meant = index if dtype is dtypes.uint32 else int(k.apply(p.from_front, index, ends[0]))
-    moved = int(k.apply(p.clamp_index, meant, ends[1]))
+    index = found if k.dtype_of(found) is dtype else converted(k, found, dtype)
+    end, stop = [k.index_value(Term(number)) for number in (extent, count)]
+    if dtype is not dtypes.int64:
+        end, stop = converted(k, end, dtype), converted(k, stop, dtype)
+    meant = index if dtype is dtypes.uint32 else int(k.apply(p.from_front, index, end))
+    moved = int(k.apply(p.clamp_index, meant, stop))
     inside = int(k.apply(p.equal, moved, meant))
     return converted(k, moved, dtypes.int32) if dtype is dtypes.uint32 else moved, inside
 
