@@ -68,6 +68,8 @@ class InstructionWriter:
         self.mask: str | None = None
         self.certain: frozenset[int] = frozenset()
         """The conditions that are known to hold in all of the current lanes."""
+        self.compares_narrowly = True
+        """Whether indices of lanes are compared by 32 bits, which takes a few scalar instructions for each bound."""
         self.counts: dict[str, str] = {}
         """For each mask of the first lanes how many they are, where stores want to know it."""
         self.numbers: dict[int, str] = {}
@@ -308,7 +310,7 @@ class InstructionWriter:
 
     def _apply(self, instruction: Instruction) -> Any:
         L = self.lanes_of(instruction)
-        if L.width > 1 and compares_lanes(self.kernel.instructions, instruction):
+        if L.width > 1 and self.compares_narrowly and compares_lanes(self.kernel.instructions, instruction):
             index, shared = instruction.inputs
             before = self.e.assign(f"add i64 {self.offsets[index]}, {self.lane_index}")
             distance = self.values[shared] - Value(self.scalar, before, dtypes.int64)

@@ -47,6 +47,7 @@ class LaneLoops(NestWriter):
         )
         self.schedule = schedule
         self.interior = interior_of(kernel) if schedule.has_interior else None
+        self.compares_narrowly = self.interior is None or masks_stores_slowly()
         self.scattered: list[tuple[str, str]] = []
         """Where on the stack the indices and values of a scatter are, and whether they exist, with their types."""
         self.scattered_base = self.first_scattered = "0"
