@@ -14,6 +14,7 @@ import pytest
 
 import weft.core as mx
 import weft.optimizers as optim
+from tests.codegen.planned import plans_of
 from weft.compiler.cpu.target import CpuTarget
 from weft.compiler.fusion.dependencies import Dependencies, Users
 from weft.compiler.fusion.groups import FusedGroup, Group
@@ -148,6 +149,25 @@ def test_planning_takes_a_time_in_proportion(program: Callable[[int], Any]) -> N
     size = 12
     small, medium, large = [lines_to_evaluate(program, size * times) for times in (1, 2, 3)]
     assert large - medium <= 1.02 * (medium - small)
+
+
+def gradient_of_stacked_states(size: int) -> mx.array:
+    """The cotangent of each state is a sum of columns with zeros around them, of which each column is read."""
+
+    def loss(state: mx.array) -> mx.array:
+        for _ in range(size):
+            x, y, z = [state[:, column] for column in range(3)]
+            state = mx.stack([x * y - z, y * z - x, z * x - y], axis=1)
+        return state.sum()
+
+    return mx.grad(loss)(mx.ones((2, 3)))
+
+
+def test_columns_with_zeros_around_them_are_looked_through() -> None:
+    """A column that is read at a place where it is zero needs no code, so kernels grow in proportion to the graph."""
+    plans = [plans_of(partial(gradient_of_stacked_states, size)) for size in (1, 2, 3)]
+    small, medium, large = [sum([str(plan).count(" = ") for plan in made]) for made in plans]
+    assert 0 < large - medium <= 1.5 * (medium - small)
 
 
 def test_results_that_are_too_many_for_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,11 @@ class Term(NamedTuple):
     axes: tuple[tuple[int, int], ...] = ()
     computed: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the index is the same in all turns of all loops."""
+        return not self.axes and not self.computed
+
 
 Terms = tuple[Term, ...]
 ZERO = Term(0)

@@ -106,18 +106,19 @@ class Pad(Indexed, Linear):
     @staticmethod
     def element(k: Any, index: Sequence[Any], node: Node) -> Any:
         low = node.params[0]
-        shape = node.inputs[0].shape
-        inside = k.inside(
-            [
-                (term, start, start + extent)
-                for term, start, extent, full in zip(index, low, shape, node.shape, strict=True)
-                if extent != full
-            ]
-        )
         value = k.read(1, [])
-        if inside is None:
-            return k.read(0, index)
+        bounds = []
+        for term, start, extent, full in zip(index, low, node.inputs[0].shape, node.shape, strict=True):
+            if extent == full:
+                continue
+            if not term.is_fixed:
+                bounds.append((term, start, start + extent))
+            elif not start <= term.start < start + extent:
+                return value
         shifted = [k.shift(term, -start) for term, start in zip(index, low, strict=True)]
+        inside = k.inside(bounds)
+        if inside is None:
+            return k.read(0, shifted)
         return k.apply(p.select, inside, k.read(0, shifted, where=inside), value)
 
     def padded(self, node: Node) -> tuple[Node, Shape] | None:

@@ -484,9 +484,5 @@ def _are_apart(uses: Sequence[Use], lookup: Lookup) -> bool:
     indices = [terms for _, terms in uses if terms is not None]
     if len({user for user, _ in uses}) > 1 or len(indices) < len(uses):
         return False
-    fixed = [axis for axis, column in enumerate(zip(*indices, strict=True)) if not any(map(_walks, column))]
+    fixed = [axis for axis, column in enumerate(zip(*indices, strict=True)) if all(term.is_fixed for term in column)]
     return len(lookup.fromkeys([tuple([terms[axis].start for axis in fixed]) for terms in indices])) == len(indices)
-
-
-def _walks(term: Term) -> bool:
-    return bool(term.axes or term.computed)
