@@ -64,17 +64,17 @@ def windows_of(block: Block) -> int:
 
 
 def check_finite(block: Block) -> EmittedFunction:
-    """A function that writes a null pointer to ``%skipped`` if numbers in panels, of ``%columns`` columns in whole
-    vectors, are not all finite."""
+    """A function that writes a null pointer to ``%skipped`` if numbers in panels, of ``%inner`` terms and ``%columns``
+    columns in whole vectors, are not all finite. Panels have room for ``%room`` terms."""
     w = Integers(Emitter())
     e, bits, lanes, width = w.e, 8 * block.dtype.size, block.lanes, block.columns
     type_, name = f"<{lanes} x i{bits}>", f"v{lanes}i{bits}"
     most = e.slot(type_)
     e.store(type_, "zeroinitializer", most)
     with e.loop("0", "%columns", width) as column:
-        panel = w.moved("%panels", w.multiply(column, "%terms"), block.element)
+        panel = w.moved("%panels", w.multiply(column, "%room"), block.element)
         beside = w.smaller(w.subtract("%columns", column), width)
-        with e.loop("0", "%terms") as term, e.loop("0", beside, lanes) as lane:
+        with e.loop("0", "%inner") as term, e.loop("0", beside, lanes) as lane:
             address = w.moved(panel, w.add(w.multiply(term, width), lane), block.element)
             loaded = e.assign(f"load {type_}, ptr {address}")
             size = e.assign(f"and {type_} {loaded}, splat (i{bits} {(1 << (bits - 1)) - 1})")
@@ -82,7 +82,7 @@ def check_finite(block: Block) -> EmittedFunction:
     largest = e.call(f"llvm.vector.reduce.umax.{name}", f"i{bits}", [(type_, e.load(type_, most))])
     with e.when(e.assign(f"icmp uge i{bits} {largest}, {_INFINITY[block.dtype]}")):
         e.store("ptr", "null", "%skipped")
-    return e, e.function("check_finite", "ptr %panels, i64 %terms, i64 %columns, ptr %skipped", "internal ")
+    return e, e.function("check_finite", "ptr %panels, i64 %room, i64 %inner, i64 %columns, ptr %skipped", "internal ")
 
 
 class _TilesOfWindows(TilesOverAxes):
@@ -112,8 +112,8 @@ class _TilesOfWindows(TilesOverAxes):
         with self.e.when(self.e.assign(f"icmp ne ptr {self.e.load('ptr', self.skipped)}, null")):
             panels = self.further(self.b.packed, self.multiply(part.before, wide))
             present = self.rounded_up(columns, self.block.lanes)
-            arguments = f"ptr {panels}, i64 {self.room(part.depth)}, i64 {present}, ptr {self.skipped}"
-            self.e.emit(f"call void @check_finite({arguments})")
+            terms = f"i64 {self.room(part.depth)}, i64 {part.depth}"
+            self.e.emit(f"call void @check_finite(ptr {panels}, {terms}, i64 {present}, ptr {self.skipped})")
 
     def row_distance(self) -> str:
         return self.number(WINDOWS + PITCH)
