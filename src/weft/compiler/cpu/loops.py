@@ -83,8 +83,8 @@ class _Generator(SweepLoops):
 
     def _load(self, position: int, instruction: Instruction, location: Location, L: Lanes) -> Any:
         if position in self.ahead and not location.scattered:
-            always = position in self.schedule.from_memory
-            self._prefetch(location, instruction.dtype, self.ahead[position], always)
+            short_ahead = position in self.schedule.from_memory
+            self._prefetch(location, instruction.dtype, self.ahead[position], short_ahead)
         elif position in self.schedule.from_memory:
             index = self.e.assign(f"add i64 {location.index}, {BYTES_AHEAD // instruction.dtype.size}")
             pointer = f"getelementptr {MEMORY_TYPES[instruction.dtype]}, ptr {location.base}, i64 {index}"
@@ -203,19 +203,19 @@ class _Generator(SweepLoops):
                 self._emit_index(position)
                 self._ask(position, WRITE_SOON)
 
-    def _prefetch(self, location: Location, dtype: Dtype, stride: str, always: bool) -> None:
-        """Prefetch the same lanes of the next row, ``always`` or where that saves time on any processor.
+    def _prefetch(self, location: Location, dtype: Dtype, stride: str, short_ahead: bool) -> None:
+        """Prefetch the same lanes of the next row.
 
         If the sweep goes over a part of each row, the processor does not foresee where the next one begins. Otherwise
-        most do, and a prefetch would only take time: then the address is that of the numbers, which are in the cache
-        anyway.
+        it does, unless it reads ``short_ahead``, and a prefetch would only take time: then the address is that of the
+        numbers, which are in the cache anyway. Parts of rows would not stay in the first cache until they are read.
         """
+        in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
         index = self.e.assign(f"add i64 {location.index}, {stride}")
         pointer = self.e.assign(f"getelementptr {MEMORY_TYPES[dtype]}, ptr {location.base}, i64 {index}")
-        if not always:
-            in_parts = self.e.assign(f"icmp sgt i64 {self.number('lane')}, {self.number('block')}")
-            pointer = self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers")
-        prefetch(self.e, pointer, READ_SOON)
+        prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr {pointer}, ptr %numbers"))
+        if short_ahead:
+            prefetch(self.e, self.e.assign(f"select i1 {in_parts}, ptr %numbers, ptr {pointer}"), READ_SOON)
 
     def _emit_index(self, position: int) -> None:
         """Compute the values from which the location of an access is computed."""
