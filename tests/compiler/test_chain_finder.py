@@ -138,7 +138,7 @@ def test_there_is_nothing_to_look_for_if_a_chain_cannot_access_enough(monkeypatc
     assert enough.asked > 0
 
 
-def test_each_step_is_divided_once_for_each_number_of_turns() -> None:
+def test_each_step_is_divided_once_for_each_number_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if no chain is found, so that one begins to grow at each call."""
     steps, divided = Steps(), Counter[tuple[Group, int]]()
     node = value()
@@ -152,7 +152,7 @@ def test_each_step_is_divided_once_for_each_number_of_turns() -> None:
         divided[step.group, turns] += 1
         return step
 
-    finder._divided = counted  # type: ignore[method-assign]  # counts the calls
+    monkeypatch.setattr(finder, "_divided", counted)
     assert finder.found() == []
     assert {turns for _, turns in divided} == {2, 4}
     assert set(divided.values()) == {1}

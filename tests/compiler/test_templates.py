@@ -176,7 +176,29 @@ def decoded(lengths: Iterable[int], heads: int = 2, size: int = 16) -> Iterator[
         yield x
 
 
-def test_a_growing_cache_is_not_planned_for_each_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def convolved(extents: Iterable[int]) -> Iterator[mx.array]:
+    """Convolutions of images of other sizes."""
+    weights = mx.zeros((32, 3, 3, 16))
+    mx.eval(weights)
+    for extent in extents:
+        x = mx.zeros((8, extent, extent, 16))
+        mx.eval(x)
+        found = mx.conv2d(x, weights, padding=1)
+        mx.eval(found)
+        yield found
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda: decoded(range(33, 44)),  # between two multiples of a vector's elements
+        lambda: convolved(range(100, 111)),
+    ],
+    ids=["a growing cache", "images"],
+)
+def test_other_numbers_are_not_planned_each_time(
+    steps: Callable[[], Iterator[mx.array]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     evaluate.forget_plans()
     made: list[int] = []
 
@@ -186,7 +208,7 @@ def test_a_growing_cache_is_not_planned_for_each_length(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(templates, "CHECKS", False)
     monkeypatch.setattr(templates, "parts_of", counted)
-    counts = [len(made) for _ in decoded(range(33, 44))]  # between two multiples of a vector's elements
+    counts = [len(made) for _ in steps()]
     assert counts[1] == counts[-1] > 0
 
 

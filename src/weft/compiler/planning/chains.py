@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from weft.compiler.fusion.groups import FusedGroup, Group, Layout, RoutineGroup
 from weft.compiler.kernel import Launch
@@ -31,6 +31,8 @@ from .arena import Interval, arrange
 from .attaching import Attachment
 from .feeding import Feeder
 from .turn_accesses import NodeAccess, TurnAccesses, access_of_stack, accesses_of_launch
+
+T = TypeVar("T")
 
 MOST_ENTRIES = 200
 """The most addresses and constants that the steps of a chain may use together."""
@@ -269,12 +271,7 @@ class ChainFinder:
     def _for_turns(self, number: int, turns: int) -> ScheduledGroup | None:
         """The step so that it can be done turn by turn; None if that is not possible."""
         known = self._of_turns.setdefault(number, [])
-        for other, found in known:
-            if other == turns:
-                return found
-        divided = self._divided(self.scheduled[number], turns)
-        known.append((turns, divided))
-        return divided
+        return _found_or_made(known, turns, lambda: self._divided(self.scheduled[number], turns))
 
     def _turned(self, number: int, turns: int) -> ScheduledGroup:
         """The step turn by turn, where `_may_turn` holds."""
@@ -320,14 +317,11 @@ class ChainFinder:
         return first, last
 
     def _turn_accesses(self, number: int, turns: int) -> TurnAccesses:
-        known = self._accessed.setdefault(number, [])
-        for other, found in known:
-            if other == turns:
-                return found
-        step = self._turned(number, turns)
-        made = TurnAccesses.of(self._accesses_of(step), turns, step.launch)
-        known.append((turns, made))
-        return made
+        def make() -> TurnAccesses:
+            step = self._turned(number, turns)
+            return TurnAccesses.of(self._accesses_of(step), turns, step.launch)
+
+        return _found_or_made(self._accessed.setdefault(number, []), turns, make)
 
     def _accesses_of(self, step: ScheduledGroup) -> list[NodeAccess]:
         """All accesses of a step to memory, without the results that it passes to kernels that are parts of it."""
@@ -363,6 +357,16 @@ class ChainFinder:
         intervals = [Interval(node.nbytes // turns, *self._uses[node]) for node in nodes]
         offsets, size = arrange(intervals)
         return dict(zip(nodes, offsets, strict=True)), size
+
+
+def _found_or_made(known: list[tuple[int, T]], turns: int, make: Callable[[], T]) -> T:
+    """What is known for a number of turns, or else is made. The number may be open, so it is no key of a dictionary."""
+    for other, found in known:
+        if other == turns:
+            return found
+    made = make()
+    known.append((turns, made))
+    return made
 
 
 def _union(sets: Iterable[frozenset[Node]]) -> set[Node]:

@@ -37,7 +37,7 @@ from .step import Block, Sources
 from .tiles import DirectReading, Lying
 
 FEWEST_EXAMPLES = 8
-"""Windows of so many examples at least are side by side, as many as a panel has."""
+"""Windows of so many examples at least are side by side: no panel has more."""
 REORDERING = 36
 """Making results in another order, and reading them in it, takes the time of so many multiplications for each."""
 _FEWEST_WINDOWS = 32
@@ -81,14 +81,17 @@ def _is_often_outside(x: Array, w: Array, geometry: Geometry, counts: Shape) -> 
     if examples < FEWEST_EXAMPLES or len(counts) >= MOST_AXES:
         return False
     axes = zip(extents, counts, w.node.shape[1:-1], geometry.strides, geometry.spacings, geometry.low, strict=True)
-    inside = 1.0
-    for axis in axes:
-        inside *= part_inside(*axis)
-    return (1 - inside) * prod(w.node.shape[1:]) > REORDERING
+    return worth_skipping(prod(w.node.shape[1:]), tuple(axes))
 
 
 @as_a_whole
 @cache
+def worth_skipping(terms: int, axes: tuple[tuple[int, ...], ...]) -> bool:
+    """Whether it saves time to skip what is outside, of so many terms for each result; ``axes`` are those of
+    `part_inside`."""
+    return (1 - prod([part_inside(*axis) for axis in axes])) * terms > REORDERING
+
+
 def part_inside(extent: int, count: int, size: int, step: int, spacing: int, low: int) -> float:
     """The part of the elements of windows that is inside of an axis."""
     inside = 0
